@@ -1,0 +1,110 @@
+"""The Java side's jars: pinned by manifest and checksum, fetched once into a cache of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pyspark
+
+from resources.java import java
+from resources.locked import locked
+
+HERE = Path(__file__).parent
+CHECKSUMS = HERE / "checksums.txt"
+
+
+class JarsUnavailable(RuntimeError):
+    """The jars of a group could not be fetched, or are not the ones that were pinned."""
+
+
+def groups() -> list[str]:
+    """Every group of jars: one manifest, one group."""
+    return sorted(manifest.stem for manifest in HERE.glob("*.xml"))
+
+
+def cache() -> Path:
+    """Where everything fetched is kept: outside the tree, shared by all checkouts."""
+    if own := os.environ.get("TIDETABLE_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidetable"
+
+
+def jars(group: str) -> list[Path]:
+    """The group's jars, fetched and checked on first use; without touching the network afterwards.
+
+    The folder is named by the pinned checksums and appears only when all of them held,
+    so its being there is the proof: nothing is hashed twice.
+    """
+    pinned = checksums(group)
+    folder = cache() / "jars" / f"{group}-{_digest(repr(sorted(pinned.items())).encode())[:12]}"
+    paths = [folder / name for name in pinned]
+    if not all(path.exists() for path in paths):
+        with locked(cache() / "jars" / f"{group}.lock"):
+            if not all(path.exists() for path in paths):
+                _fetch(group, pinned, folder)
+    return paths
+
+
+def checksums(group: str) -> dict[str, str]:
+    """The pinned SHA-256 of every jar of the group, by file name."""
+    lines = (line.split() for line in CHECKSUMS.read_text().splitlines())
+    pinned = {Path(path).name: sha256 for sha256, path in lines if Path(path).parent.name == group}
+    if not pinned:
+        raise JarsUnavailable(f"no jars are pinned for '{group}': python -m resources.jars --pin {group}")
+    return pinned
+
+
+def pin(group: str) -> dict[str, str]:
+    """Resolve the group's manifest anew and write down what it gave: how a jar is added or upgraded."""
+    with tempfile.TemporaryDirectory() as scratch:
+        pinned = {jar.name: _digest(jar.read_bytes()) for jar in _resolve(group, Path(scratch))}
+    others = [line for line in CHECKSUMS.read_text().splitlines() if f" {group}/" not in line]
+    lines = others + [f"{sha256}  {group}/{name}" for name, sha256 in pinned.items()]
+    CHECKSUMS.write_text("\n".join(sorted(lines, key=lambda line: line.split()[1])) + "\n")
+    return pinned
+
+
+def _fetch(group: str, pinned: dict[str, str], folder: Path) -> None:
+    """Resolve beside the folder, check every jar, and only then put it in place by one rename."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{group}-") as scratch:
+        fetched = {jar.name: jar for jar in _resolve(group, Path(scratch))}
+        if missing := pinned.keys() - fetched.keys():
+            raise JarsUnavailable(f"{group}.xml does not give {sorted(missing)}, which checksums.txt names")
+        for name, sha256 in pinned.items():
+            if (actual := _digest(fetched[name].read_bytes())) != sha256:
+                raise JarsUnavailable(
+                    f"{name} is not the jar that was pinned and was deleted: its SHA-256 is {actual}, "
+                    f"checksums.txt says {sha256}. Try again: python -m resources.jars"
+                )
+        for name in fetched.keys() - pinned.keys():
+            fetched[name].unlink()
+        _discard(folder)
+        (Path(scratch) / "jars").rename(folder)
+
+
+def _resolve(group: str, scratch: Path) -> list[Path]:
+    """Run the Ivy that pyspark ships; its own cache lives in `scratch` too, so no half-fetched file stays."""
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    command: list[str | Path] = [java(), f"-Divy.default.ivy.user.dir={scratch}"]
+    command += ["-cp", ivy, "org.apache.ivy.Main"]
+    command += ["-cache", scratch / "cache", "-ivy", HERE / f"{group}.xml", "-confs", "default"]
+    command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if ran.returncode != 0:
+        said = "\n".join(ran.stdout.splitlines()[-20:])
+        raise JarsUnavailable(f"could not fetch '{group}'; Maven Central must be reachable once:\n{said}")
+    return sorted((scratch / "jars").glob("*.jar"))
+
+
+def _discard(folder: Path) -> None:
+    """Remove what is left of a folder that somebody thinned out: a rename needs a free or empty place."""
+    for path in folder.glob("*"):
+        path.unlink()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,53 @@
+"""Find a Java that Spark and Kafka run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+VERSIONS = (17, 21)  # Spark 4.0 runs on exactly these long-term releases
+
+
+class JavaNotFound(RuntimeError):
+    """No Java 17 or 21 on this machine."""
+
+
+def java() -> Path:
+    """The first Java 17 or 21 of `JAVA_HOME` and `PATH`; else an error that says how to get one."""
+    seen = []
+    for path in _candidates():
+        version = _version(path)
+        if version in VERSIONS:
+            return path
+        seen.append(f"{path} is Java {version}" if version is not None else f"{path} does not run")
+    found = "; ".join(seen) or "no java in JAVA_HOME or on PATH"
+    raise JavaNotFound(f"Java 17 or 21 is needed ({found}). Install it: {_install()}")
+
+
+def java_home(path: Path) -> Path:
+    """The installation a `java` belongs to, as `JAVA_HOME` wants it."""
+    return path.resolve().parent.parent
+
+
+def _candidates() -> list[Path]:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    paths = [Path(home, "bin", "java")] if home else []
+    return paths + ([Path(on_path)] if on_path else [])
+
+
+def _version(path: Path) -> int | None:
+    """The feature release that `java -version` tells: 17 for 17.0.15, 8 for 1.8.0."""
+    try:
+        told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(number[1]) if number else None
+
+
+def _install() -> str:
+    return "brew install openjdk@17" if sys.platform == "darwin" else "sudo apt-get install openjdk-17-jre"
