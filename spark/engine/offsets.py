@@ -1,0 +1,21 @@
+"""How far a topic reaches, and what can keep us from knowing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TopicOffsets:
+    """One offset per partition of a topic; the id tells the topic from one recreated under its name."""
+
+    topic_id: str
+    offsets: dict[int, int]
+
+
+class TopicMissing(Exception):
+    """The cluster has no topic of this name."""
+
+
+class KafkaUnavailable(Exception):
+    """No broker of the cluster answers."""
