@@ -1,0 +1,111 @@
+"""The engine: one resident Spark Connect server per lake, and sessions of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import SparkConnectClient
+from pyspark.sql.connect.client.retries import DefaultPolicy
+
+from resources.jars import jars
+from resources.java import java, java_home
+from resources.process import Launch, Running, Server, free_port
+
+SCRATCH = "scratch"
+SPARK_HOME = Path(pyspark.__file__).parent
+
+# What every session needs to be right, on a cluster of the user's too.
+SESSION = {
+    "spark.sql.session.timeZone": "UTC",  # a timestamp must not depend on where a step runs
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",  # a fence is for one commit
+}
+
+# What makes small steps quick on a small machine, measured on two cores.
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
+    "spark.sql.shuffle.partitions": "2",  # 200 by default: tasks with nothing to do
+    "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is one small frame
+    "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
+    "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: keys of a step prune row groups
+    "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as quick to read
+    "spark.ui.enabled": "false",  # memory for every job of a server that lives for weeks
+    "spark.ui.showConsoleProgress": "false",  # the log is a file
+    "spark.log.level": "WARN",  # INFO is some hundred lines for each step
+}
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+# A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks and
+# lets a step hang for more than 10 minutes.
+SOON = DefaultPolicy(max_retries=4)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Spark for one lake: all its commits go through one server, because two could overwrite each other's.
+
+    With `remote` (`sc://host:port`) the server is somebody else's: it is used, never started or stopped.
+    """
+
+    lake: Path | None
+    remote: str | None = None
+    memory: str = "4g"
+    cores: str = "*"
+
+    def start(self) -> str:
+        """The engine's URL; the server is started unless it runs."""
+        return self.remote or f"sc://{self._server.start(self._launch).address}"
+
+    def session(self) -> SparkSession:
+        """A new session, of an engine that was just seen alive; the caller stops it."""
+        session: SparkSession = SparkSession.builder.remote(self.start()).config(map={**SESSION}).create()
+        if self.remote is None:
+            client: SparkConnectClient = session.client  # type: ignore[assignment]  # typed as a property's function
+            client.set_retry_policies([SOON])
+        return session
+
+    def stop(self) -> None:
+        """End the server, if it is ours."""
+        if self.remote is None:
+            self._server.stop()
+
+    def running(self) -> Running | None:
+        """The server, if it is ours and its process is alive."""
+        return self._server.running() if self.remote is None else None
+
+    @property
+    def _server(self) -> Server:
+        if self.lake is None:
+            raise ValueError("an engine needs a lake on this machine, or SPARK_REMOTE=sc://host:port")
+        return Server("engine", self.lake / "_engine")
+
+    def _launch(self) -> Launch:
+        server = self._server
+        host, port = "127.0.0.1", free_port()
+        shutil.rmtree(server.home / SCRATCH, ignore_errors=True)  # what a killed server could not clean up
+        settings = {
+            **DELTA,
+            **QUICK,
+            **SESSION,
+            "spark.connect.grpc.binding.address": host,
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.driver.host": host,
+            "spark.jars": ",".join(map(str, jars("engine"))),
+            "spark.local.dir": SCRATCH,
+            "spark.sql.warehouse.dir": "warehouse",
+            # The parallel collector: measured, and what matters is throughput, not pauses.
+            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {server.mark}",
+        }
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]
+        command += [f"--driver-memory={self.memory}"]
+        command += ["--class=org.apache.spark.sql.connect.service.SparkConnectServer"]
+        command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        environment = {"SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": str(java_home(java()))}
+        return Launch(f"{host}:{port}", [*command, "spark-internal"], environment)

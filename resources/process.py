@@ -1,0 +1,196 @@
+"""A server of the lake: started once, outliving its starter, found again by every later process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+
+from resources.locked import locked
+
+START = 120.0  # seconds for a server to answer: a cold engine takes 15 to 22 on two idle cores
+STOP = 20.0  # seconds between SIGTERM and SIGKILL: a broker flushes its logs in less
+POLL = 0.1  # seconds between two looks at a server that comes or goes
+PORTS = range(20_000, 32_000)  # below the ephemeral ranges of Linux and macOS: no client takes a kept port
+
+# The shell hands its child to init: the server is never our zombie, and ends with nobody's terminal.
+DETACH = '"$@" </dev/null >"$0" 2>&1 & echo $!'
+
+logger = logging.getLogger(__name__)
+
+
+class ServerFailed(RuntimeError):
+    """A server of the lake died or stayed silent while it was being started."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that is alive: its process, and the `host:port` where it answers."""
+
+    pid: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start a server that will answer at `address`."""
+
+    address: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Server:
+    """At most one process per folder `home`, its working directory, with its record and log."""
+
+    name: str
+    home: Path
+
+    @property
+    def mark(self) -> str:
+        """The JVM option by which, and by nothing else, a process is known as this server.
+
+        A process id with its start time would not do: ids come again, and start times shift with the clock.
+        """
+        return f"-Dtidetable.{self.name}={quote(str(self.home.resolve()))}"
+
+    @property
+    def log(self) -> Path:
+        """What the server wrote since it was last started."""
+        return self.home / "server.log"
+
+    def running(self) -> Running | None:
+        """The server, if its process is alive."""
+        try:
+            running = Running(**json.loads(self._record.read_text()))
+        except FileNotFoundError:
+            return None
+        return running if self._is_ours(running.pid) else None
+
+    def start(self, launch: Callable[[], Launch]) -> Running:
+        """The server, started unless it is alive and answers; the command launched must hold `mark`."""
+        running = self.running()
+        if running is not None and answers(running.address):
+            return running
+        with locked(self.home / "server.lock"):
+            running = self.running()  # by now another process may have started it, or died while starting it
+            if running is None or not self._comes_up(running):
+                self._end()
+                running = self._spawn(launch())
+            return running
+
+    def stop(self) -> None:
+        """End the server: SIGTERM, then SIGKILL if it does not go."""
+        with locked(self.home / "server.lock"):
+            self._end()
+
+    @property
+    def _record(self) -> Path:
+        return self.home / "server.json"
+
+    def _spawn(self, launch: Launch) -> Running:
+        if answers(launch.address):
+            raise ServerFailed(
+                f"{launch.address}, the place of the {self.name}, is taken by another process; end that one"
+            )
+        began = time.monotonic()
+        command = ["/bin/sh", "-c", DETACH, str(self.log.resolve()), *launch.command]
+        environment = {**os.environ, **launch.environment}
+        told = subprocess.check_output(command, cwd=self.home, env=environment, start_new_session=True)
+        running = Running(int(told), launch.address)
+        replace(self._record, json.dumps(asdict(running)))
+        if not self._comes_up(running):
+            how = "stayed silent" if self._is_ours(running.pid) else "died"
+            self._end()
+            said = "\n".join(_last_words(self.log))
+            raise ServerFailed(
+                f"the {self.name} {how} while it was being started; the end of {self.log}:\n{said}"
+            )
+        logger.info(
+            "%s: at %s after %.1f s, pid %d", self.name, launch.address, time.monotonic() - began, running.pid
+        )
+        return running
+
+    def _comes_up(self, running: Running) -> bool:
+        """Wait until the server answers; False if it dies before, or has not after the bound."""
+        _until(lambda: answers(running.address) or not self._is_ours(running.pid), START)
+        return answers(running.address) and self._is_ours(running.pid)
+
+    def _end(self) -> None:
+        """End every process with our mark, also one whose record was deleted with the lake."""
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            pids = [pid for pid in psutil.pids() if self._is_ours(pid)]
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            if self._gone(pids):
+                break
+        self._record.unlink(missing_ok=True)
+
+    def _gone(self, pids: Sequence[int]) -> bool:
+        """Wait until the processes have ended; False if one has not after the bound."""
+        return _until(lambda: not any(map(self._is_ours, pids)), STOP)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the process carries our mark; a zombie has no command line, so it does not."""
+        try:
+            return self.mark in " ".join(psutil.Process(pid).cmdline()).split()
+        except psutil.Error:
+            return False
+
+
+def answers(address: str) -> bool:
+    """Whether something accepts connections at `host:port`."""
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection(
+            (host, int(port)), timeout=2
+        ):  # seconds: the servers are on this machine
+            return True
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFailed(f"no free port among a hundred tried between {PORTS.start} and {PORTS.stop}")
+
+
+def _last_words(log: Path, lines: int = 20) -> list[str]:
+    """The end of a Java log without the stack frames, which push what happened out of sight."""
+    return [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")][
+        -lines:
+    ]
+
+
+def _until(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def replace(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
