@@ -1,0 +1,103 @@
+"""What the operators read: snapshots by version, spans by change feed. Pinned, so that a replay reads the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from spark.engine import position as positions
+from spark.operators.algebra import OURS, PRESENT, cols
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.engine.doors import Lakehouse
+    from spark.engine.position import Cut, Input
+    from spark.topology.nodes import Scan
+
+FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
+LANDING = "_landing/"
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Every input at one position: the operators' snapshot."""
+
+    session: SparkSession
+    lakehouse: Lakehouse
+    topology: str
+    inputs: dict[str, Input]
+    cut: Cut
+
+    def path(self, scan: Scan) -> str:
+        """Where an input is."""
+        return self.lakehouse.table(self.topology, scan.table)
+
+    def read(self, scan: Scan) -> DataFrame:
+        """All rows of a stored table, or all records of a landing."""
+        version = self.inputs[scan.table].version
+        frame = self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
+        return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
+
+
+@dataclass(frozen=True)
+class Between:
+    """From one position to a later one: the operators' span."""
+
+    before: Pinned
+    after: Pinned
+
+    @cached_property
+    def few(self) -> bool:
+        """Whether what changed is little enough to be sent to every task."""
+        counts = [sum(FEW if commit.rows is None else commit.rows for commit in found) for found in self._changed.values()]
+        return max(counts, default=0) < FEW
+
+    def moved(self, scan: Scan) -> bool:
+        """Whether the input changed at all across the span."""
+        return self.before.inputs[scan.table] != self.after.inputs[scan.table]
+
+    def records(self, scan: Scan) -> DataFrame:
+        """The records that a landing gained. Found by their batch: files of older batches are skipped by their statistics."""
+        batches = [commit.position.n for commit in self._changed[scan.table] if commit.position is not None]
+        return self.after.read(scan).where(F.col("_batch") >= min(batches))
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """One row for every key that changed: its newest row, or `_present` false."""
+        feed = (
+            self.after.session.read.option("readChangeFeed", "true")
+            .option("startingVersion", self.before.inputs[scan.table].version + 1)
+            .option("endingVersion", self.after.inputs[scan.table].version)
+            .format("delta")
+            .load(self.after.path(scan))
+            .where("_change_type <> 'update_preimage'")
+            .withColumn(PRESENT, F.col("_change_type") != "delete")
+        )
+        columns = [*_columns(scan), F.col(PRESENT)]
+        if len(self._changed[scan.table]) == 1:
+            return feed.select(*columns)  # one MERGE changes a key once
+        key = cols(scan.key)
+        values = [column for column in columns if column not in key]
+        newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
+        newest = feed.groupBy(*key).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
+        return newest.select("_row.*") if values else newest
+
+    @cached_property
+    def _changed(self) -> dict[str, list[positions.Changed]]:
+        """By input, the commits in the span that changed data, newest first."""
+        return {
+            name: positions.changed(
+                self.after.lakehouse.table(self.after.topology, name),
+                f"{self.after.topology}/{name}",
+                since=self.before.inputs[name].version,
+                until=pinned.version,
+            )
+            for name, pinned in self.after.inputs.items()
+        }
+
+
+def _columns(scan: Scan) -> list[F.Column]:
+    return cols([column.name for column in scan.columns] + list(OURS))

@@ -1,0 +1,86 @@
+"""The one place that commits: rows, position and fence as one Delta version, and a look at what really happened.
+
+Delta skips a write whose transaction number is not newer, without an error; it refuses one that overlaps another of the
+same application. Either way somebody else did this step, and the caller reads the table's state again.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from spark.engine import position as positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from spark.engine.position import Position, State
+
+APP = "spark.databricks.delta.write.txnAppId"
+NUMBER = "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+LOST_RACE = (  # Delta's error classes for a commit that another one overtook
+    "DELTA_CONCURRENT_",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+)
+
+
+def append(frame: DataFrame, path: str, position: Position) -> State | None:
+    """Append rows (none: a position alone). None: somebody else made this step."""
+    return _write(frame.write.mode("append"), path, position)
+
+
+def replace_all(frame: DataFrame, path: str, position: Position) -> State | None:
+    """Replace rows and columns. None: somebody else made this step."""
+    return _write(frame.write.mode("overwrite").option("overwriteSchema", "true"), path, position)
+
+
+def _write(writer: DataFrameWriter, path: str, position: Position) -> State | None:
+    writer = writer.format("delta")
+    writer = writer.option("txnAppId", app(position)).option("txnVersion", position.n)
+    with _races() as race:
+        writer.option("userMetadata", position.to_json()).save(path)
+    return None if race else _read_back(path, position)
+
+
+def run(session: SparkSession, statement: str, path: str, position: Position) -> State | None:
+    """Run a MERGE, or an ALTER that anchors. None: somebody else made this step."""
+    try:
+        session.conf.set(APP, app(position))
+        session.conf.set(NUMBER, str(position.n))
+        session.conf.set(METADATA, position.to_json())
+        with _races() as race:
+            session.sql(statement).collect()
+    finally:
+        # What stays set would skip, or refuse, the next write of this session.
+        for setting in (NUMBER, APP, METADATA):
+            session.conf.unset(setting)
+    return None if race else _read_back(path, position)
+
+
+def app(position: Position) -> str:
+    """The fence's application: a table in one epoch."""
+    return f"{position.table}/{position.epoch}"
+
+
+def _read_back(path: str, position: Position) -> State | None:
+    """A fence that was not read back is not to be trusted."""
+    state = positions.read(path, position.table)
+    return state if state is not None and state.position == position else None
+
+
+@contextmanager
+def _races() -> Iterator[list[PySparkException]]:
+    lost: list[PySparkException] = []
+    try:
+        yield lost
+    except PySparkException as error:
+        if not (error.getCondition() or "").startswith(LOST_RACE):
+            raise
+        lost.append(error)

@@ -1,0 +1,39 @@
+"""What can stop a step, by name. Every message says which table or topic, why, and what to do."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """A landing or a step that cannot go on."""
+
+
+class OffsetsExpired(EngineError):
+    """Kafka's retention removed records that were not landed yet."""
+
+
+class TopicRecreated(EngineError):
+    """The topic is not the one whose offsets the landing holds."""
+
+
+class PositionLost(EngineError):
+    """A table no longer says which inputs it was computed from."""
+
+
+class PlanChanged(EngineError):
+    """The table was computed by another definition than the one given."""
+
+
+class InputChanged(EngineError):
+    """A stored input is not the table that the position names, or no longer has the versions a span needs."""
+
+
+class NoCommonCut(EngineError):
+    """The inputs of a step have no versions that agree on every topic they share."""
+
+
+class ExpressionFailed(EngineError):
+    """An expression of the topology failed on a row."""
+
+
+class NotCommitted(EngineError):
+    """Other writers committed first, again and again."""

@@ -1,0 +1,210 @@
+"""Append a topic's records to its landing: records, offsets and fence in one commit.
+
+The offsets are given, start and end, so the same step reads the same records; what it reached is the end it was given,
+not the last record it saw, since transaction markers and compaction leave gaps. Offsets are never reset: a topic that
+was recreated, or whose retention passed our offset, is an error by name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from spark.engine import commit, table
+from spark.engine import position as positions
+from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
+from spark.engine.position import Cut, Position, State
+from spark.operators.algebra import OURS, col, cols, quoted
+from spark.serdes.json import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark.engine.doors import Doors, Kafka
+    from spark.engine.offsets import TopicOffsets
+    from spark.topology.topology import Consumed, Source, Topology
+
+TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What landing a topic did: from which offsets to which, and how many records (undecodable ones counted apart)."""
+
+    table: str
+    outcome: str
+    start: dict[int, int]
+    end: dict[int, int]
+    records: int
+    errors: int
+    version: int
+    position: Position
+    seconds: float
+
+
+def capture(kafka: Kafka, topology: Topology) -> Cut:
+    """The cut: the end offsets of every topic of the topology, asked for once."""
+    ends = kafka.end_offsets([source.topic for source in topology.sources], _read_committed(topology))
+    return {f"{kafka.cluster_id()}/{topic}": offsets for topic, offsets in ends.items()}
+
+
+def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -> Landed:
+    """Land a topic up to a cut. Landing to where it already is commits nothing and starts no Spark.
+
+    Raises:
+        OffsetsExpired: records were removed from the topic before they were landed.
+        TopicRecreated: the topic was deleted and made anew, or lost its newest records.
+        NotCommitted: other runs kept landing first.
+    """
+    began = time.monotonic()
+    name = f"{topology.name}/{source.landing}"
+    path = doors.lakehouse.table(topology.name, source.landing)
+    topic = f"{doors.kafka.cluster_id()}/{source.topic}"
+    for _ in range(TRIES):
+        state = positions.read(path, name)
+        start, end = _range(doors.kafka, source, state, topic, cut[topic])
+        if state is not None and state.position.n > 0 and start == end:
+            return Landed(name, "idle", start, end, 0, 0, state.version, state.position, time.monotonic() - began)
+        session = doors.engine.session()
+        try:
+            if state is None:
+                state = table.create(session, path, name, _schema(session, source.consumed), run, _definition(source.consumed))
+            _widen(session, path, name, state, source.consumed)
+            position = Position(
+                table=name,
+                epoch=state.position.epoch,
+                n=state.position.n + 1,
+                run=run,
+                cut={topic: type(cut[topic])(cut[topic].topic_id, end)},
+                inputs={},
+                data_version=state.data_version,
+                floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
+            )
+            seen = Observation()
+            records = _read(session, doors.kafka, topology, source, start, end)
+            batch = landed(records, source.consumed, position.n).observe(
+                seen, F.count(F.lit(1)).alias("records"), F.count("_error").alias("errors")
+            )
+            committed = commit.append(batch, path, position)
+            if committed is not None:
+                count, errors = (int(seen.get[name]) for name in ("records", "errors"))
+                seconds = time.monotonic() - began
+                return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds)
+        finally:
+            session.stop()
+    raise NotCommitted(f"{name}: {TRIES} times another run landed first; is more than one tick of {topology.name} running?")
+
+
+def landed(records: DataFrame, consumed: Consumed, batch: int) -> DataFrame:
+    """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where they did not decode."""
+    decoded = decode(records, consumed)
+    broken = F.col("_error").isNotNull()
+    ours = [
+        _timestamp(consumed).alias("_timestamp"),
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("_deleted"),
+        F.col("_error"),
+        F.when(broken, F.col("key")).alias("_key"),
+        F.when(broken, F.col("value")).alias("_value"),
+        F.lit(batch).cast("bigint").alias("_batch"),
+    ]
+    return decoded.select(*cols(_names(consumed)), *ours)
+
+
+def _range(
+    kafka: Kafka, source: Source, state: State | None, topic: str, want: TopicOffsets
+) -> tuple[dict[int, int], dict[int, int]]:
+    """From which offsets to which. A partition that is new starts at its beginning."""
+    have = state.position.cut.get(topic) if state is not None else None
+    if have == want:
+        return dict(have.offsets), dict(want.offsets)
+    if have is not None and have.topic_id != want.topic_id:
+        raise TopicRecreated(
+            f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets of "
+            f"{have.topic_id}. Land it under another topology name, or move {source.landing} away to start over"
+        )
+    first = kafka.beginning_offsets([source.topic])[source.topic].offsets
+    start = first if have is None else {partition: have.offsets.get(partition, 0) for partition in want.offsets}
+    expired = {p: (offset, first[p]) for p, offset in start.items() if p in want.offsets and offset < first.get(p, 0)}
+    if expired:
+        lost = ", ".join(f"partition {p}: offsets {a} to {b - 1}" for p, (a, b) in expired.items())
+        raise OffsetsExpired(
+            f"topic {source.topic} no longer holds records that were not landed yet ({lost}). They are lost to retention; "
+            f"raise retention.ms above the longest pause between ticks"
+        )
+    start = {partition: start[partition] for partition in want.offsets}
+    shrunk = {p: offset for p, offset in start.items() if offset > want.offsets[p]}
+    if shrunk:
+        now = kafka.end_offsets([source.topic])[source.topic].offsets
+        if any(offset > now.get(partition, 0) for partition, offset in shrunk.items()):
+            raise TopicRecreated(
+                f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: its newest records are gone"
+            )
+    return start, {partition: max(start[partition], offset) for partition, offset in want.offsets.items()}
+
+
+def _read(
+    session: SparkSession, kafka: Kafka, topology: Topology, source: Source, start: dict[int, int], end: dict[int, int]
+) -> DataFrame:
+    options = dict(kafka.spark_options()) | {
+        "assign": json.dumps({source.topic: sorted(end)}),
+        "startingOffsets": json.dumps({source.topic: start}),
+        "endingOffsets": json.dumps({source.topic: end}),
+        "failOnDataLoss": "true",
+        "kafka.isolation.level": "read_committed" if _read_committed(topology) else "read_uncommitted",
+    }
+    return session.read.format("kafka").options(**options).load()
+
+
+def _read_committed(topology: Topology) -> bool:
+    return topology.processing_guarantee == "exactly_once_v2"
+
+
+def _timestamp(consumed: Consumed) -> Column:
+    """Event time: a declared column, else the record's own timestamp; null where the record has none."""
+    if consumed.timestamp is None:
+        return F.when(F.unix_millis("timestamp") >= 0, F.col("timestamp"))
+    types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
+    at = col(consumed.timestamp)
+    return F.timestamp_millis(at) if types[consumed.timestamp] == "bigint" else at.cast("timestamp")
+
+
+def _names(consumed: Consumed) -> list[str]:
+    return list(dict.fromkeys(column.name for column in (*consumed.key, *consumed.value)))
+
+
+def _schema(session: SparkSession, consumed: Consumed) -> StructType:
+    """The landing's columns, as the landing of no records has them."""
+    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    return landed(session.createDataFrame([], kafka), consumed, 0).schema
+
+
+def _definition(consumed: Consumed) -> str:
+    return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
+
+
+def _widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
+    """Add columns that the declaration gained; older records have null there."""
+    stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
+    if stored == declared:
+        return
+    changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
+    if changed:
+        raise PlanChanged(
+            f"{name}: landed and declared types differ: "
+            + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
+            + ". Declare a column of another name for the new type"
+        )
+    new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in stored)
+    if new:
+        session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
+    table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

@@ -1,0 +1,219 @@
+"""Which inputs a table was computed from: written into its own commits, read back without a JVM.
+
+A commit of ours carries its position as JSON in `userMetadata`, and its number `n` as a Delta transaction of the
+application `<table>/<epoch>` (the fence). Checkpoints keep the transaction and drop the metadata (Delta protocol,
+"Commit Provenance Information"), so the position at creation is also kept as a table property (the anchor).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, TypedDict
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from spark.engine.errors import PositionLost
+from spark.engine.offsets import TopicOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PAGE = 20  # commits; the newest own commit is nearly always among them
+ANCHOR = "tidetable.anchor"
+RETIRED = 2**63 - 1  # the number that closes an epoch: nothing can commit after it
+
+Cut = dict[str, TopicOffsets]
+"""By `<cluster id>/<topic>`: the next offset of every partition."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A version of a stored input: the table's own id, so that a recreated table is not taken for it."""
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
+
+    `data_version` is the newest version that changed data before this commit; `whole` says that every key was computed,
+    not only those a span touched; `floor` holds the first offsets that were still on the broker when a topic was first
+    landed, where they were not 0.
+    """
+
+    table: str
+    epoch: str
+    n: int
+    run: str
+    cut: Cut
+    inputs: dict[str, Input]
+    data_version: int
+    whole: bool = False
+    floor: dict[int, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The text kept in `userMetadata`."""
+        return json.dumps({"tidetable": 1, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str | None) -> Position | None:
+        """The position in a commit's metadata, or None if the commit is not ours."""
+        try:
+            fields = json.loads(text or "")
+        except ValueError:
+            return None
+        if not isinstance(fields, dict) or fields.pop("tidetable", None) != 1:
+            return None
+        fields["cut"] = {
+            topic: TopicOffsets(at["topic_id"], _by_partition(at["offsets"])) for topic, at in fields["cut"].items()
+        }
+        fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
+        fields["floor"] = _by_partition(fields["floor"])
+        return Position(**fields)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of a table that carries a position of ours."""
+
+    version: int
+    data_version: int
+    """The newest version up to this one that changed data."""
+    position: Position
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A version of a table that changed data: how many rows (None: unknown), and its position if it is ours."""
+
+    version: int
+    rows: int | None
+    position: Position | None
+
+
+@dataclass(frozen=True)
+class State:
+    """A stored table as its log tells it."""
+
+    id: str
+    version: int
+    data_version: int
+    position: Position
+    properties: dict[str, str]
+    metrics: dict[str, int]
+    """What Delta counted in the commit that carries the position."""
+
+
+class _Entry(TypedDict, total=False):
+    version: int
+    operation: str
+    userMetadata: str | None
+    operationMetrics: Mapping[str, str | int]
+
+
+def read(path: str, table: str) -> State | None:
+    """The state of a stored table, or None where there is none.
+
+    Raises:
+        PositionLost: the table exists and cannot say what it was computed from.
+    """
+    try:
+        delta = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    metadata = delta.metadata()
+    properties = metadata.configuration
+    anchor = Position.from_json(properties.get(ANCHOR))
+    if anchor is None or anchor.table != table:
+        raise PositionLost(f"{path} is a Delta table that Tidetable did not make for {table}; move it away or rename {table}")
+    metrics: dict[str, int] = {}
+    foreign = 0  # the newest version in which somebody else changed data; 0 created the table
+    position, data_version = anchor, 0
+    for entry in _history(delta):
+        commit = _ours(entry, table, anchor.epoch)
+        if commit is not None:
+            position, data_version = commit.position, commit.data_version
+            counted = entry.get("operationMetrics") or {}
+            metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
+            break
+        if changed_rows(entry) != 0:
+            foreign = max(foreign, entry["version"])
+    fence = delta.transaction_version(f"{table}/{anchor.epoch}")
+    if fence != position.n and not (fence is None and position.n == 0):
+        raise PositionLost(
+            f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
+            f"run `tidetable rebuild {table}`"
+        )
+    return State(metadata.id, delta.version(), max(data_version, foreign), position, properties, metrics)
+
+
+def salvage(path: str, table: str) -> State:
+    """What is left of a table whose position is lost: a state that was computed from nothing, in its last known epoch."""
+    delta = DeltaTable(path)
+    metadata = delta.metadata()
+    properties = metadata.configuration
+    anchor = Position.from_json(properties.get(ANCHOR))
+    epoch = "" if anchor is None else anchor.epoch
+    nothing = Position(table, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version())
+    return State(metadata.id, delta.version(), delta.version(), nothing, properties, {})
+
+
+def commits(path: str, table: str) -> Iterator[Commit]:
+    """The commits that carry a position of this table's epoch, newest first."""
+    delta = DeltaTable(path)
+    anchor = Position.from_json(delta.metadata().configuration.get(ANCHOR))
+    found = (_ours(entry, table, anchor.epoch) for entry in _history(delta)) if anchor is not None else ()
+    return (commit for commit in found if commit is not None)
+
+
+def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
+    """The commits after version `since`, up to `until`, that changed data; newest first."""
+    delta = DeltaTable(path)
+    found = []
+    for entry in _history(delta):
+        if entry["version"] <= since:
+            break
+        count = changed_rows(entry)
+        if entry["version"] <= until and count != 0:
+            position = Position.from_json(entry.get("userMetadata"))
+            found.append(Changed(entry["version"], count, position if position and position.table == table else None))
+    return found
+
+
+def _ours(entry: _Entry, table: str, epoch: str) -> Commit | None:
+    position = Position.from_json(entry.get("userMetadata"))
+    if position is None or (position.table, position.epoch) != (table, epoch) or position.n == RETIRED:
+        return None
+    return Commit(entry["version"], position.data_version if changed_rows(entry) == 0 else entry["version"], position)
+
+
+def _history(delta: DeltaTable) -> Iterator[_Entry]:
+    """Commits, newest first; the whole log is read only if its newest page was not enough."""
+    page = delta.history(PAGE)
+    yield from page
+    if len(page) == PAGE:
+        yield from islice(delta.history(), PAGE, None)
+
+
+def changed_rows(entry: _Entry) -> int | None:
+    """How many rows a commit inserted, updated or deleted; None where its operation does not tell."""
+    metrics = entry.get("operationMetrics") or {}
+    match entry.get("operation"):
+        case "WRITE" if "numOutputRows" in metrics:
+            return int(metrics["numOutputRows"])
+        case "MERGE":
+            counts = [metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]
+            return None if None in counts else sum(int(count) for count in counts if count is not None)
+        case "OPTIMIZE" | "VACUUM START" | "VACUUM END" | "SET TBLPROPERTIES" | "ADD COLUMNS" | "CREATE TABLE":
+            return 0
+        case _:
+            return None
+
+
+def _by_partition(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}

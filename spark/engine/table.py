@@ -1,0 +1,75 @@
+"""A stored table's birth: columns, properties, and the anchor from which its positions count."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from spark.engine import position as positions
+from spark.engine.commit import METADATA
+from spark.engine.errors import PositionLost
+from spark.engine.position import Position, State
+from spark.operators.algebra import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PROPERTIES = {
+    "delta.enableChangeDataFeed": "true",  # what `changes` reads; free on tables that are only appended to
+    "delta.enableDeletionVectors": "true",  # a MERGE marks rows instead of copying files
+    "delta.checkpointInterval": "20",  # commits; every checkpoint costs a job, a long log costs every reader
+    "delta.logRetentionDuration": "interval 90 days",  # positions live in the log's JSON files
+    "delta.deletedFileRetentionDuration": "interval 7 days",  # how long a follower may lag
+}
+
+
+DEFINITION = "tidetable.definition"
+"""The property that holds what the table was computed by: a landing's columns, a table's plan."""
+
+
+def new_epoch() -> str:
+    """Random, never counted up: RESTORE rolls properties back, and a counter would issue a used epoch again."""
+    return uuid.uuid4().hex
+
+
+def unpositioned(table: str, epoch: str, run: str) -> Position:
+    """Computed from nothing yet."""
+    return Position(table, epoch, n=0, run=run, cut={}, inputs={}, data_version=0)
+
+
+def create(session: SparkSession, path: str, table: str, schema: StructType, run: str, definition: str) -> State:
+    """Create the table if it is not there; of two at once, one creates it and both read the same epoch."""
+    anchor = unpositioned(table, new_epoch(), run)
+    properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
+    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+    session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})").collect()
+    state = positions.read(path, table)
+    if state is None:
+        raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
+    return state
+
+
+def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
+    """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
+    session.conf.set(METADATA, position.to_json())
+    try:
+        set_properties(session, path, {DEFINITION: definition, positions.ANCHOR: position.to_json()})
+    finally:
+        session.conf.unset(METADATA)
+
+
+def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    """Change properties of the table, in a commit that changes no data."""
+    session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

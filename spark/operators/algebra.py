@@ -1,0 +1,95 @@
+"""Two functions per node: which keys a span touched, and which rows a snapshot has.
+
+Laws (tests/laws holds every operator to them):
+  Locality   `rows(node, keys, now)` is `rows(node, ALL, now)` cut down to `keys`, one row per key.
+  Soundness  a key that is not in `touched(node, span)` has the same row before and after the span.
+  Agreement  the rows in `touched(node, span)` are `rows(node, those keys, span.after)`.
+A table that equals its query before a span therefore equals it afterwards, once its touched keys are replaced.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame
+
+    from spark.topology.nodes import Node, Scan
+
+OURS = ("_timestamp", "_topic", "_partition", "_offset")
+"""Columns of ours that every row carries: event time, and coordinates of the record that made the row."""
+
+PRESENT = "_present"
+"""In what `touched` returns: false where the key has no row after the span."""
+
+ALL = None
+"""Every key."""
+
+
+class Snapshot(Protocol):
+    """Every input at one position."""
+
+    def read(self, scan: Scan) -> DataFrame:
+        """All rows of a stored table, or all records of a landing."""
+
+
+class Span(Protocol):
+    """From one position to a later one."""
+
+    after: Snapshot
+    few: bool
+    """Whether what changed is little enough to be sent to every task."""
+
+    def moved(self, scan: Scan) -> bool:
+        """Whether the input changed at all across the span."""
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """One row for every key of a stored table that changed: its newest row, or `_present` false."""
+
+    def records(self, scan: Scan) -> DataFrame:
+        """The records that a landing gained."""
+
+
+@singledispatch
+def touched(node: Node, span: Span) -> DataFrame | None:
+    """Every key whose row may differ across the span, with the row it has afterwards (or `_present` false).
+
+    One row per key. None where nothing that the node reads has moved.
+    """
+    raise TypeError(f"no operator is registered for {type(node).__name__}")
+
+
+@singledispatch
+def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+    """The rows at `keys` (a frame of the node's key columns, few and distinct), or at ALL keys, in one snapshot."""
+    raise TypeError(f"no operator is registered for {type(node).__name__}")
+
+
+def quoted(name: str) -> str:
+    """A column name as SQL text that nothing in it can break."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def col(name: str, of: str | None = None) -> Column:
+    """A column by its exact name, of an aliased frame if `of` is given."""
+    return F.col(quoted(name) if of is None else f"{of}.{quoted(name)}")
+
+
+def cols(names: Iterable[str], of: str | None = None) -> list[Column]:
+    """Columns by their exact names."""
+    return [col(name, of) for name in names]
+
+
+def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
+    """The rows of a frame at few keys, or all of them."""
+    return frame if keys is None else frame.join(F.broadcast(keys), list(key), "left_semi")
+
+
+def present(frame: DataFrame) -> DataFrame:
+    """The keys that have a row."""
+    return frame.where(PRESENT).drop(PRESENT)

@@ -1,0 +1,21 @@
+"""A stored table: its change feed says what was touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark.operators.algebra import Snapshot, Span, at, rows, touched
+from spark.topology.nodes import Scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@touched.register(Scan)
+def _(scan: Scan, span: Span) -> DataFrame | None:
+    return span.changes(scan) if span.moved(scan) else None
+
+
+@rows.register(Scan)
+def _(scan: Scan, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+    return at(now.read(scan), keys, scan.key)
