@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from resources.jars import jars
 from resources.java import java, java_home
@@ -42,8 +43,8 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks and
-# lets a step hang for more than 10 minutes.
+# A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks
+# and lets a step hang for more than 10 minutes.
 SOON = DefaultPolicy(max_retries=4)
 
 
@@ -67,8 +68,7 @@ class Engine:
         """A new session, of an engine that was just seen alive; the caller stops it."""
         session: SparkSession = SparkSession.builder.remote(self.start()).config(map={**SESSION}).create()
         if self.remote is None:
-            client: SparkConnectClient = session.client  # type: ignore[assignment]  # typed as a property's function
-            client.set_retry_policies([SOON])
+            cast(ConnectSession, session).client.set_retry_policies([SOON])
         return session
 
     def stop(self) -> None:

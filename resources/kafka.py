@@ -1,0 +1,169 @@
+"""Kafka: clients and offsets of one cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+
+from resources.kafka_options import spark_options
+from spark.engine.offsets import KafkaUnavailable, TopicMissing, TopicOffsets
+
+TIMEOUT = 10.0  # seconds: an election of leaders is over by then, and nobody waits longer for an answer
+PAUSE = 0.1  # seconds between two questions to a cluster that is about to know
+
+# A partition that was just made, or that moves, has no leader for a moment.
+UNSETTLED = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,  # none of the partitions asked for has one
+}
+
+Setting = str | int | float | bool
+
+
+@dataclass(frozen=True, repr=False)
+class Kafka:
+    """One cluster, by librdkafka's own configuration, which also connects Spark."""
+
+    config: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """The address alone: the configuration holds passwords."""
+        return f"Kafka({self.address})"
+
+    @property
+    def address(self) -> str:
+        """The bootstrap servers."""
+        return self.config.get("bootstrap.servers", "")
+
+    def consumer(self, **extra: Setting) -> Consumer:
+        """A consumer that never moves by itself: it commits and resets only when told to."""
+        own: dict[str, Setting] = {"enable.auto.commit": False, "auto.offset.reset": "error"}
+        return Consumer({**own, **self.config, **extra})
+
+    def producer(self, **extra: Setting) -> Producer:
+        """A producer that writes each record once."""
+        return Producer({"enable.idempotence": True, **self.config, **extra})
+
+    def admin(self) -> AdminClient:
+        """The one admin client of this value: a new one for each question would cost its connections."""
+        self._admin.poll(0)  # takes in what it said about connections, which else piles up
+        return self._admin
+
+    def spark_options(self) -> dict[str, str]:
+        """The connection as options of Spark's Kafka source."""
+        return spark_options(self.config)
+
+    def cluster_id(self) -> str:
+        """The id the cluster gave itself."""
+        return self._cluster_id
+
+    def end_offsets(self, topics: Iterable[str], read_committed: bool = True) -> dict[str, TopicOffsets]:
+        """The next offset of every partition; under read_committed the first that may still be undone."""
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(topics, OffsetSpec.latest(), level)
+
+    def beginning_offsets(self, topics: Iterable[str]) -> dict[str, TopicOffsets]:
+        """The first offset every partition still holds."""
+        return self._offsets(topics, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Make the topic unless there is one of this name, and wait until it can be read."""
+        topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
+        try:
+            self.admin().create_topics([topic], request_timeout=TIMEOUT)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._unavailable(error) from error
+        spots = [TopicPartition(name, partition) for partition in range(partitions)]
+        self._list(spots, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        # Quiet: what it would log at each failed connection, some twenty times a second, is in our errors.
+        return AdminClient({**self.config, "log_level": 0}, error_cb=self._note)
+
+    @cached_property
+    def _cluster_id(self) -> str:
+        try:
+            return str(self.admin().describe_cluster(request_timeout=TIMEOUT).result().cluster_id)
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+
+    @cached_property
+    def _trouble(self) -> deque[str]:
+        """The newest thing a connection failed by: the reason behind a time-out."""
+        return deque(maxlen=1)
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # says no more than the time-out does
+            self._trouble.append(error.str())
+
+    def _offsets(
+        self, topics: Iterable[str], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[str, TopicOffsets]:
+        described = [self._described(*one) for one in self._describe(topics).items()]
+        spots = [
+            TopicPartition(topic.name, partition.id) for topic in described for partition in topic.partitions
+        ]
+        offsets = self._list(spots, spec, level)
+        return {
+            topic.name: TopicOffsets(
+                str(topic.topic_id), {p.id: offsets[topic.name, p.id] for p in topic.partitions}
+            )
+            for topic in described
+        }
+
+    def _describe(self, topics: Iterable[str]) -> dict[str, Future[TopicDescription]]:
+        return self.admin().describe_topics(TopicCollection(sorted(set(topics))), request_timeout=TIMEOUT)
+
+    def _described(self, name: str, future: Future[TopicDescription]) -> TopicDescription:
+        try:
+            return future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicMissing(
+                    f"Kafka at {self.address} has no topic '{name}'; create it, or correct the topology"
+                ) from error
+            raise self._unavailable(error) from error
+
+    def _list(
+        self, spots: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        """The offsets asked for; asks again while a partition has no leader yet."""
+        wanted = dict.fromkeys(spots, spec)
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            asked = self.admin().list_offsets(wanted, isolation_level=level, request_timeout=TIMEOUT)
+            try:
+                return {
+                    (spot.topic, spot.partition): future.result().offset for spot, future in asked.items()
+                }
+            except KafkaException as error:
+                if error.args[0].code() not in UNSETTLED or time.monotonic() > deadline:
+                    raise self._unavailable(error) from error
+            time.sleep(PAUSE)
+
+    def _unavailable(self, error: KafkaException) -> KafkaUnavailable:
+        self._admin.poll(0)
+        reason = self._trouble[-1] if self._trouble else error.args[0].str()
+        return KafkaUnavailable(
+            f"Kafka at {self.address} does not answer: {reason}. Check the address and that its brokers run"
+        )

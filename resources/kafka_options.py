@@ -1,0 +1,131 @@
+"""One Kafka configuration for two clients: librdkafka's names, translated for Spark's Java client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+ALIASES = {"metadata.broker.list": "bootstrap.servers", "sasl.mechanisms": "sasl.mechanism"}
+
+# Same name and same meaning in both clients.
+SAME = {
+    "bootstrap.servers",
+    "client.dns.lookup",
+    "client.id",
+    "client.rack",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+}
+
+# Everything outside these families tunes librdkafka itself and says nothing to Spark.
+SECURITY = ("enable.sasl.", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
+
+TRANSLATED = {
+    "enable.ssl.certificate.verification",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.key.pem",
+}
+
+LOGIN = "org.apache.kafka.common.security"
+LOGIN_MODULES = {
+    "PLAIN": f"{LOGIN}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{LOGIN}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{LOGIN}.scram.ScramLoginModule",
+}
+
+# The only keys that Java reads are PKCS#8; these begin the older forms.
+OLD_KEYS = ("BEGIN RSA PRIVATE", "BEGIN EC PRIVATE", "BEGIN DSA PRIVATE")
+
+
+class Untranslatable(ValueError):
+    """A property that keeps a connection safe in librdkafka, and that Spark's client cannot be told."""
+
+
+def spark_options(config: Mapping[str, str]) -> dict[str, str]:
+    """The options of Spark's Kafka source that open the same connection."""
+    config = {ALIASES.get(name, name): value for name, value in config.items()}
+    if strange := sorted(n for n in config if n.startswith(SECURITY) and n not in SAME | TRANSLATED):
+        raise Untranslatable(f"Spark's Kafka client has no counterpart of {', '.join(strange)}; leave it out")
+    java = {name: value for name, value in config.items() if name in SAME}
+    java |= _security(config) | _login(config) | _trusted(config) | _own_certificate(config)
+    return {f"kafka.{name}": value for name, value in java.items()}
+
+
+def _security(config: Mapping[str, str]) -> dict[str, str]:
+    if config.get("enable.ssl.certificate.verification", "true").lower() != "true":
+        raise Untranslatable(
+            "Spark's Kafka client always verifies certificates: "
+            "drop enable.ssl.certificate.verification=false and name the authority with ssl.ca.location"
+        )
+    java = {}
+    if protocol := config.get("security.protocol"):
+        java["security.protocol"] = protocol.upper()
+    if (check := config.get("ssl.endpoint.identification.algorithm")) is not None:
+        java["ssl.endpoint.identification.algorithm"] = "" if check == "none" else check
+    return java
+
+
+def _login(config: Mapping[str, str]) -> dict[str, str]:
+    """SASL by name and password, as a line of Java's login configuration."""
+    if not config.get("security.protocol", "").upper().startswith("SASL"):
+        return {}
+    mechanism = config.get("sasl.mechanism", "GSSAPI")  # librdkafka's default
+    if mechanism not in LOGIN_MODULES:
+        known = ", ".join(LOGIN_MODULES)
+        raise Untranslatable(f"sasl.mechanism {mechanism} cannot be translated for Spark; use one of {known}")
+    name, password = (_quoted(config.get(key, "")) for key in ("sasl.username", "sasl.password"))
+    line = f"{LOGIN_MODULES[mechanism]} required username={name} password={password};"
+    return {"sasl.mechanism": mechanism, "sasl.jaas.config": line}
+
+
+def _quoted(text: str) -> str:
+    """A string of Java's login configuration, which ends at a quote or a line's end and knows C's escapes."""
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(plain, escaped)
+    return f'"{text}"'
+
+
+def _trusted(config: Mapping[str, str]) -> dict[str, str]:
+    """The certificate authorities: a PEM file, or PEM text."""
+    if text := config.get("ssl.ca.pem"):
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+    if location := config.get("ssl.ca.location"):
+        path = Path(location).resolve()  # the engine has another working directory
+        if not path.is_file():
+            raise Untranslatable(f"ssl.ca.location must be a PEM file for Spark, and {location} is none")
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
+    return {}
+
+
+def _own_certificate(config: Mapping[str, str]) -> dict[str, str]:
+    """The client's certificate and key: PEM as text, because Java would want both in one file; or PKCS#12."""
+    if "ssl.keystore.location" in config:
+        path = Path(config["ssl.keystore.location"]).resolve()
+        return {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(path)}
+    chain, key = _pem(config, "ssl.certificate"), _pem(config, "ssl.key")
+    if chain is None and key is None:
+        return {}
+    if chain is None or key is None:
+        raise Untranslatable("ssl.certificate and ssl.key belong together, and one of them is missing")
+    if any(begin in key for begin in OLD_KEYS):
+        raise Untranslatable(
+            "Java reads no such ssl.key; convert it: openssl pkcs8 -topk8 -in KEY -out NEW_KEY"
+        )
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+
+
+def _pem(config: Mapping[str, str], what: str) -> str | None:
+    if text := config.get(f"{what}.pem"):
+        return text
+    location = config.get(f"{what}.location")
+    return Path(location).read_text() if location else None
