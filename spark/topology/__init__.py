@@ -1,0 +1,10 @@
+"""The question: a topology in Kafka Streams' words, as frozen data."""
+
+from __future__ import annotations
+
+from spark.topology.builder import StreamsBuilder
+from spark.topology.consumed import Consumed
+from spark.topology.errors import TopologyError
+from spark.topology.topology import Topology
+
+__all__ = ["Consumed", "StreamsBuilder", "Topology", "TopologyError"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 How = Literal["inner", "left"]
@@ -28,11 +29,6 @@ class Line:
         return f"{self.file}:{self.line}"
 
 
-# A node never compares by the line it was written on: the same question asked twice is one question.
-def _line() -> Line | None:
-    return field(default=None, compare=False, repr=False)
-
-
 @dataclass(frozen=True)
 class Scan:
     """The rows of a stored table, or the records of a landing (`_landing/<topic>`)."""
@@ -50,10 +46,12 @@ class Latest:
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
         return self.source.key
 
     @property
     def columns(self) -> tuple[Column, ...]:
+        """The key's columns, then the value's."""
         return self.source.columns
 
 
@@ -62,16 +60,18 @@ class Select:
     """The rows where a condition is true, with value columns computed from them; the key is passed through.
 
     `select` holds (column, expression) for every column of `columns`, key columns first.
+    The line never compares: the same question asked twice is one question.
     """
 
     source: Node
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
     where: str | None = None
-    line: Line | None = _line()
+    line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
         return self.source.key
 
 
@@ -79,9 +79,9 @@ class Select:
 class Join:
     """Every left row with the right row whose primary key its `on` expressions hold.
 
-    `on` are expressions over left columns, in the order of the right key. `how` says what a missing right row means,
-    `drive` whether a change of the right side is looked for ("both") or only the left side's changes are ("left").
-    `select` holds (column, expression over `left.` and `right.`) for every column of `columns`, key columns first.
+    `on` are expressions over left columns, in the order of the right key. `how` says what a missing right row
+    means, `drive` whether changes of the right side are followed ("both") or only the left side's ("left").
+    `select` holds (column, expression over `left.` and `right.`) for every column of `columns`, keys first.
     """
 
     left: Node
@@ -91,10 +91,11 @@ class Join:
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
     drive: Drive = "both"
-    line: Line | None = _line()
+    line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The names of the key columns: a join keeps the left side's key."""
         return self.left.key
 
 
@@ -110,6 +111,17 @@ def inputs(node: Node) -> tuple[Node, ...]:
             return (source,)
         case Join(left=left, right=right):
             return (left, right)
+
+
+def over(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The same node over changed inputs. A `Latest` is bound to its landing and stays as it is."""
+    match node:
+        case Select(source=source):
+            return replace(node, source=change(source))
+        case Join(left=left, right=right):
+            return replace(node, left=change(left), right=change(right))
+        case _:
+            return node
 
 
 def scans(node: Node) -> tuple[Scan, ...]:

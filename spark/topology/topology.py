@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Final, Literal
 
-from spark.topology.nodes import Column, Line, Node, Scan, scans
+from spark.topology.consumed import Consumed
+from spark.topology.describe import describe, describe_table, graph
+from spark.topology.errors import Place, TopologyError, user_line
+from spark.topology.nodes import Column, Join, Latest, Line, Node, Scan, Select, over, scans
+from spark.topology.plain import Plain, from_plain, to_plain
 
 SourceKind = Literal["table", "global_table", "stream"]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
-
-
-@dataclass(frozen=True)
-class Consumed:
-    """How a topic's bytes become columns. `timestamp` names the value column that is the record's event time."""
-
-    format: Literal["json"]
-    key: tuple[Column, ...]
-    value: tuple[Column, ...]
-    timestamp: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,4 +42,96 @@ class Table:
 
     @property
     def inputs(self) -> tuple[Scan, ...]:
+        """The stored tables (or the landing) that the plan reads, each once, left to right."""
         return scans(self.plan)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for every step of a topology."""
+
+    max_task_idle_ms: int = 0
+    max_records_per_tick: int | None = None
+    processing_guarantee: Guarantee = "exactly_once_v2"
+    ansi: bool = True
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Sources, and stored tables in topological order.
+
+    `unread` are views that no stored table is computed from: shown by `describe`, no part of the question.
+    """
+
+    name: str
+    sources: tuple[Source, ...]
+    tables: tuple[Table, ...]
+    settings: Settings = Settings()
+    unread: tuple[Node, ...] = field(default=(), compare=False, repr=False)
+
+    def source(self, topic: str) -> Source:
+        """The source that reads a topic."""
+        found = next((source for source in self.sources if source.topic == topic), None)
+        if found is None:
+            raise self._missing(f"topic {topic!r}", [source.topic for source in self.sources])
+        return found
+
+    def table(self, name: str) -> Table:
+        """The stored table of a name."""
+        found = next((table for table in self.tables if table.name == name), None)
+        if found is None:
+            raise self._missing(f"table {name!r}", [table.name for table in self.tables])
+        return found
+
+    def describe(self, table: str | None = None) -> str:
+        """The topology as Kafka Streams would print it, then every table in words; or one table in words."""
+        return describe(self) if table is None else describe_table(self, self.table(table))
+
+    def graph(self) -> str:
+        """Topics and stored tables as a Mermaid flowchart."""
+        return graph(self)
+
+    def to_dict(self) -> dict[str, Plain]:
+        """The topology as plain data, without the user's lines."""
+        data = to_plain(self)
+        assert isinstance(data, dict)
+        return data
+
+    @staticmethod
+    def from_dict(data: dict[str, Plain]) -> Topology:
+        """The topology that `to_dict` made this data of."""
+        topology = from_plain(data, _KINDS)
+        if not isinstance(topology, Topology):
+            raise TopologyError(
+                f"Topology.from_dict: the data is a {data['is']}; give it what to_dict() returned"
+            )
+        return topology
+
+    def fingerprint(self, table: str | None = None) -> str:
+        """A hash of the whole topology, or of one table's plan down to the stored tables it reads.
+
+        The columns an input has besides those the plan names are the input's own business.
+        """
+        if table is None:
+            return _hash(self.to_dict())
+        plan = self.table(table).plan
+        return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns)])
+
+    def _missing(self, what: str, existing: list[str]) -> TopologyError:
+        place = Place(f"topology {self.name}", user_line())
+        return place.mistake(f"there is no {what}", f"it has {', '.join(existing) or 'none'}")
+
+
+_KINDS: Final = {
+    kind.__name__.lower(): kind
+    for kind in (Column, Consumed, Join, Latest, Scan, Select, Settings, Source, Table, Topology)
+}
+
+
+def _names_alone(node: Node) -> Node:
+    return replace(node, columns=()) if isinstance(node, Scan) else over(node, _names_alone)
+
+
+def _hash(data: Plain) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,181 @@
+"""Where a topology begins and is built: sources in, stored tables in topological order out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from spark.topology.consumed import Consumed
+from spark.topology.draft import Draft, legal_path_part, legal_topic, store
+from spark.topology.dsl import GlobalKTable, KStream, KTable
+from spark.topology.errors import Place, user_line
+from spark.topology.nodes import Join, Latest, Line, Node, Scan, inputs, over
+from spark.topology.topology import Guarantee, Settings, Source, SourceKind, Table, Topology
+from spark.topology.words import title
+
+# "exactly_once" was Kafka's name before the second version, and is what many write.
+_GUARANTEES: Final[dict[str, Guarantee]] = {
+    "exactly_once_v2": "exactly_once_v2",
+    "exactly_once": "exactly_once_v2",
+    "at_least_once": "at_least_once",
+}
+
+
+class StreamsBuilder:
+    """Declares topics, and builds the topology of what was done with them.
+
+    Example:
+        builder = StreamsBuilder("shop")
+        orders = builder.table("orders", Consumed.json(key="order_id bigint", value="amount decimal(12,2)"))
+        orders.filter("amount > 100").materialize("large_orders")
+        topology = builder.build()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_task_idle_ms: int = 0,
+        max_records_per_tick: int | None = None,
+        processing_guarantee: str = "exactly_once_v2",
+        ansi: bool = True,
+    ) -> None:
+        """Begin a topology.
+
+        Args:
+            name: the folder of the lake that its tables are in.
+            max_task_idle_ms: how long a tick waits for an empty input; -1: take what has landed.
+            max_records_per_tick: cuts a large backlog in slices; None for no limit.
+            processing_guarantee: "exactly_once_v2" or "at_least_once".
+            ansi: stop at an expression that fails; False makes its result null.
+        """
+        place = Place(f"StreamsBuilder {name}", user_line())
+        legal_path_part(name, place)
+        if not _is_int(max_task_idle_ms) or max_task_idle_ms < -1:
+            do = "write milliseconds, 0, or -1 for no wait at all"
+            raise place.mistake(f"max_task_idle_ms is {max_task_idle_ms!r}", do)
+        if max_records_per_tick is not None and (
+            not _is_int(max_records_per_tick) or max_records_per_tick < 1
+        ):
+            do = "write a number from 1, or None for no limit"
+            raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
+        if processing_guarantee not in _GUARANTEES:
+            do = 'write "exactly_once_v2" or "at_least_once"'
+            raise place.mistake(f"processing_guarantee is {processing_guarantee!r}", do)
+        if not isinstance(ansi, bool):
+            raise place.mistake(f"ansi is {ansi!r}", "write True or False")
+        guarantee = _GUARANTEES[processing_guarantee]
+        self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi))
+
+    def table(self, topic: str, consumed: Consumed, *, versioned: object = None) -> KTable:
+        """A topic as a table: the newest record of every key, stored under the topic's name."""
+        return KTable(self._draft, _table(self._draft, "table", topic, consumed, versioned, user_line()))
+
+    def global_table(self, topic: str, consumed: Consumed, *, versioned: object = None) -> GlobalKTable:
+        """A topic as a table that every step sees whole, stored under the topic's name."""
+        return GlobalKTable(
+            self._draft, _table(self._draft, "global_table", topic, consumed, versioned, user_line())
+        )
+
+    def stream(self, topic: str, consumed: Consumed) -> KStream:
+        """A topic as a stream: landed, without operators in this release."""
+        source = _source(self._draft, "stream", topic, consumed, user_line())
+        self._draft.sources.append(source)
+        return KStream(self._draft, topic, source.consumed.columns)
+
+    def build(self) -> Topology:
+        """The topology of everything declared so far."""
+        draft = self._draft
+        if draft.sources == []:
+            place = Place(f"topology {draft.name}", user_line())
+            raise place.mistake("it is empty", "declare a topic with table(), global_table() or stream()")
+        _check_lookups_are_stored(draft)
+        return Topology(
+            name=draft.name,
+            sources=tuple(draft.sources),
+            tables=_in_order(draft.stored),
+            settings=draft.settings,
+            unread=_unread(draft),
+        )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line: Line) -> Source:
+    place = Place(f"{kind} {topic}", line)
+    legal_topic(topic, place)
+    if not isinstance(consumed, Consumed):
+        do = 'write Consumed.json(key="id bigint", value="name string")'
+        raise place.mistake(f"it is consumed as {consumed!r}", do)
+    for source in draft.sources:
+        if source.topic == topic:
+            what = f"the topic is declared already, as {source.kind}() at {source.line}"
+            do = "declare a topic once and use its handle again"
+            raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
+    return Source(topic, kind, consumed, line)
+
+
+def _table(
+    draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, versioned: object, line: Line
+) -> Latest:
+    source = _source(draft, kind, topic, consumed, line)
+    if versioned is not None:
+        place = Place(f"{kind} {topic}", line, {"": consumed.columns})
+        raise place.mistake("versioned tables are not available in this release", "leave out versioned=")
+    key = tuple(column.name for column in consumed.key)
+    latest = Latest(Scan(source.landing, key, consumed.columns))
+    store(draft, topic, latest, line)
+    draft.sources.append(source)
+    return latest
+
+
+def _check_lookups_are_stored(draft: Draft) -> None:
+    """What a lookup found is history: a view of it could not be computed again."""
+    plans = {table.plan for table in draft.stored}
+    for node in draft.written:
+        if isinstance(node, Join) and node.drive == "left" and node not in plans and node.line is not None:
+            place = Place(title(node), node.line, {"": node.columns})
+            raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
+
+
+def _unread(draft: Draft) -> tuple[Node, ...]:
+    """The views that no table is computed from."""
+    read: set[Node] = set()
+    for table in draft.stored:
+        read.update(_below(table.plan))
+    return tuple(dict.fromkeys(node for node in draft.written if node not in read))
+
+
+def _below(node: Node) -> Iterator[Node]:
+    yield node
+    for source in inputs(node):
+        yield from _below(source)
+
+
+def _in_order(stored: list[Table]) -> tuple[Table, ...]:
+    """The tables, each over scans of others and behind the others it reads; else as they were declared."""
+    scan_of: dict[Node, Scan] = {t.plan: Scan(t.name, t.plan.key, t.plan.columns) for t in stored}
+    tables = {table.name: replace(table, plan=_over_scans(table.plan, scan_of)) for table in stored}
+    ordered: dict[str, Table] = {}
+
+    def put(table: Table) -> None:
+        for scan in table.inputs:
+            if scan.table in tables:
+                put(tables[scan.table])
+        ordered.setdefault(table.name, table)
+
+    for table in tables.values():
+        put(table)
+    return tuple(ordered.values())
+
+
+def _over_scans(node: Node, scan_of: Mapping[Node, Scan]) -> Node:
+    """A plan in which every stored node below its root is a scan."""
+
+    def below(source: Node) -> Node:
+        return scan_of[source] if source in scan_of else _over_scans(source, scan_of)
+
+    return over(node, below)

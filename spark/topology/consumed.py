@@ -1,0 +1,68 @@
+"""How a topic's bytes become columns, declared as DDL text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from spark.topology.ddl import parse_columns
+from spark.topology.errors import Place, user_line
+from spark.topology.nodes import Column
+from spark.topology.sql import column_named
+
+# Maps and variants have no equality in Spark, and floats that print alike may differ in the last bit.
+_NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
+# A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
+_EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """A topic's columns. `timestamp` names the column that is the record's event time."""
+
+    format: Literal["json"]
+    key: tuple[Column, ...]
+    value: tuple[Column, ...]
+    timestamp: str | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The key's columns, then the value's."""
+        return self.key + self.value
+
+    @staticmethod
+    def json(*, key: str, value: str, timestamp: str | None = None) -> Consumed:
+        """JSON in key and value.
+
+        Args:
+            key: the key's columns, such as "order_id bigint".
+            value: the value's columns, such as "amount decimal(12,2)"; a column of the key is dropped.
+            timestamp: the column that is the event time; without one, the time of Kafka's record is.
+        """
+        line = user_line()
+        keys = parse_columns(key, Place("Consumed.json key", line))
+        values = parse_columns(value, Place("Consumed.json value", line))
+        kept = tuple(column for column in values if column_named(column.name, keys) is None)
+        place = Place("Consumed.json", line, {"key": keys, "value": kept})
+        _check_key(keys, place)
+        time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
+        return Consumed("json", keys, kept, time)
+
+
+def _check_key(key: tuple[Column, ...], place: Place) -> None:
+    for column in key:
+        if column.type is not None and column.type.startswith(_NO_KEY):
+            what = (
+                f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
+            )
+            do = "declare it as an integer, decimal, string, boolean, binary, date or timestamp"
+            raise place.mistake(what, do)
+
+
+def _event_time(timestamp: str, columns: tuple[Column, ...], place: Place) -> str:
+    column = column_named(timestamp, columns)
+    if column is None or column.type not in _EVENT_TIMES:
+        what = f"the timestamp {timestamp!r} is {'no column' if column is None else column.type}"
+        do = "name a column that is a timestamp, timestamp_ntz, date, or bigint (milliseconds since 1970)"
+        raise place.mistake(what, do)
+    return column.name

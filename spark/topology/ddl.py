@@ -1,0 +1,132 @@
+"""Columns and types declared as DDL text: `order_id bigint, tags array<string>`."""
+
+from __future__ import annotations
+
+import re
+
+from spark.topology.errors import Place, TopologyError, did_you_mean
+from spark.topology.nodes import Column
+from spark.topology.tokens import Sql, lex
+
+_ALIASES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
+}
+_ATOMIC = (
+    *("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary"),
+    *("boolean", "date", "timestamp", "timestamp_ntz", "variant"),
+)
+_PARTS = {"array": 1, "map": 2}  # how many types stand between < and >
+_NAMES = [*_ATOMIC, *_ALIASES, *_PARTS, "struct"]
+
+# Delta refuses all but the dot and the backquote; those two would make a name read like something else.
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
+_PLAIN = re.compile(r"[^\W\d]\w*", re.ASCII)
+
+_MAX_PRECISION = 38  # digits, Spark's widest decimal
+
+
+def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
+    """The columns that DDL text declares, types normalised."""
+    sql = lex(text, place)
+    columns: list[Column] = []
+    at = 0
+    while True:
+        if not sql.at(at).is_name:
+            raise _wrong(sql, at, "a column name is missing")
+        name = legal_name(sql.at(at).name, place)
+        if name.lower() in (column.name.lower() for column in columns):
+            raise _wrong(sql, at, f"the column {name!r} is declared twice")
+        type_, after = parse_type(sql, at + 1)
+        columns.append(Column(name, type_))
+        if sql.at(after).kind == "end":
+            return tuple(columns)
+        at = _after(",", sql, after)
+
+
+def parse_type(sql: Sql, at: int) -> tuple[str, int]:
+    """The normalised type that begins at a token, and the index of the token after it."""
+    word = _ALIASES.get(sql.at(at).lower, sql.at(at).lower)
+    if word == "decimal":
+        return _parse_decimal(sql, at + 1)
+    if word == "struct":
+        return _parse_struct(sql, at + 1)
+    if word in _PARTS:
+        return _parse_nested(word, sql, at + 1)
+    if word in _ATOMIC:
+        return word, at + 1
+    if word == "":
+        raise _wrong(sql, at, "a type is missing")
+    raise _wrong(sql, at, f"there is no type {word!r}{did_you_mean(word, _NAMES)}")
+
+
+def legal_name(name: str, place: Place) -> str:
+    """A column name that can be stored and is not one of ours."""
+    if name.startswith("_"):
+        do = (
+            "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
+        )
+        raise place.mistake(f"the column name {name!r} begins with an underscore", do)
+    if _FORBIDDEN.search(name):
+        do = "choose a name without blanks and without any of . , ; { } ( ) = `"
+        raise place.mistake(f"the column name {name!r} cannot be stored", do)
+    return name
+
+
+def quoted(name: str) -> str:
+    """A name as it is written in SQL text."""
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _parse_decimal(sql: Sql, at: int) -> tuple[str, int]:
+    if not sql.at(at).is_("("):
+        return "decimal(10,0)", at
+    two = sql.at(at + 2).is_(",")
+    close = _after(")", sql, at + 4 if two else at + 2)
+    precision, scale = sql.at(at + 1).text, sql.at(at + 3).text if two else "0"
+    if not (precision.isdecimal() and scale.isdecimal()):
+        raise _wrong(sql, at, "a decimal is written decimal(precision, scale)")
+    if not (1 <= int(precision) <= _MAX_PRECISION and int(scale) <= int(precision)):
+        raise _wrong(
+            sql, at, f"a decimal has 1 to {_MAX_PRECISION} digits, and no more of them behind the point"
+        )
+    return f"decimal({int(precision)},{int(scale)})", close
+
+
+def _parse_nested(word: str, sql: Sql, at: int) -> tuple[str, int]:
+    parts: list[str] = []
+    after = _after("<", sql, at)
+    for index in range(_PARTS[word]):
+        part, after = parse_type(sql, after if index == 0 else _after(",", sql, after))
+        parts.append(part)
+    return f"{word}<{','.join(parts)}>", _after(">", sql, after)
+
+
+def _parse_struct(sql: Sql, at: int) -> tuple[str, int]:
+    """A struct's fields keep their spelling: JSON names are matched letter by letter."""
+    fields: list[str] = []
+    after = _after("<", sql, at)
+    while not fields or sql.at(after - 1).is_(","):
+        if not sql.at(after).is_name:
+            raise _wrong(sql, after, "a field name is missing")
+        name = quoted(sql.at(after).name)
+        type_, after = parse_type(sql, after + 2 if sql.at(after + 1).is_(":") else after + 1)
+        fields.append(f"{name}:{type_}")
+        after = _after("," if sql.at(after).is_(",") else ">", sql, after)
+    return f"struct<{','.join(fields)}>", after
+
+
+def _after(operator: str, sql: Sql, at: int) -> int:
+    if not sql.at(at).is_(operator):
+        raise _wrong(sql, at, f"{operator!r} is missing")
+    return at + 1
+
+
+def _wrong(sql: Sql, at: int, what: str) -> TopologyError:
+    return sql.wrong(at, what, "write types as in 'id bigint, price decimal(12,2), tags array<string>'")

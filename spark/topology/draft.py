@@ -1,0 +1,57 @@
+"""What a builder has been told so far: sources, nodes written, tables asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from spark.topology.errors import Place
+from spark.topology.nodes import Join, Line, Node, Select
+from spark.topology.topology import Settings, Source, Table
+from spark.topology.words import title
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
+_MAX_NAME = 249  # characters, Kafka's limit for a topic, and short enough for a folder everywhere
+
+
+@dataclass
+class Draft:
+    """A topology being written. The plans of its tables are as they were written: nothing is a scan yet."""
+
+    name: str
+    settings: Settings
+    sources: list[Source] = field(default_factory=list)
+    written: list[Select | Join] = field(default_factory=list)
+    stored: list[Table] = field(default_factory=list)
+
+
+def legal_path_part(name: str, place: Place) -> str:
+    """A name that can be a folder of the lake."""
+    if not isinstance(name, str) or _LEGAL_NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
+        do = f"use letters, digits, '.', '_' and '-', a letter or digit first, at most {_MAX_NAME} characters"
+        raise place.mistake(f"the name {name!r} cannot be a folder", do)
+    return name
+
+
+def legal_topic(topic: str, place: Place) -> str:
+    """A name that Kafka accepts for a topic."""
+    if not isinstance(topic, str) or _LEGAL_TOPIC.fullmatch(topic) is None or len(topic) > _MAX_NAME:
+        do = f"use letters, digits, '.', '_' and '-', at most {_MAX_NAME} characters"
+        raise place.mistake(f"{topic!r} cannot be a topic", do)
+    return topic
+
+
+def store(draft: Draft, name: str, plan: Node, line: Line) -> None:
+    """Ask for a table of this name that holds the plan's rows."""
+    place = Place(f"table {name} ({title(plan)})", line, {"": plan.columns})
+    legal_path_part(name, place)
+    for table in draft.stored:
+        # names that differ in case alone are one folder on some file systems
+        if table.name.lower() == name.lower():
+            what = f"{table.name!r} is stored already, {title(table.plan)} at {table.line}"
+            raise place.mistake(what, "choose another name")
+        if table.plan == plan:
+            what = f"the same rows are stored already, as {table.name!r} at {table.line}"
+            raise place.mistake(what, f"read {table.name!r}")
+    draft.stored.append(Table(name, plan, line))

@@ -1,0 +1,232 @@
+"""Handles: what a user holds and chains while a topology is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from spark.topology.ddl import quoted
+from spark.topology.draft import Draft, store
+from spark.topology.errors import Place, TopologyError, user_line
+from spark.topology.nodes import Column, Drive, How, Join, Line, Node, Select
+from spark.topology.selection import select_joined, select_values
+from spark.topology.sql import parse_expression
+from spark.topology.words import title
+
+
+@dataclass(frozen=True, eq=False)
+class KTable:
+    """A table or a view: at most one row for every key."""
+
+    draft: Draft
+    node: Node
+
+    def filter(self, sql: str) -> KTable:
+        """The rows for which a condition is true."""
+        line = user_line()
+        place = Place(f"filter of {title(self.node)}", line, {"": self.node.columns})
+        select, columns = select_values("*", self.node.key, place)
+        where = parse_expression(sql, place).text
+        return _view(self.draft, Select(self.node, select, columns, where, line))
+
+    def map_values(self, select: str | Sequence[str]) -> KTable:
+        """Value columns computed from each row; the key is passed through.
+
+        Args:
+            select: items such as "*", "name", "expression AS name".
+        """
+        line = user_line()
+        place = Place(f"map_values of {title(self.node)}", line, {"": self.node.columns})
+        chosen, columns = select_values(select, self.node.key, place)
+        return _view(self.draft, Select(self.node, chosen, columns, line=line))
+
+    def join(
+        self,
+        other: KTable | GlobalKTable,
+        *,
+        on: str | Sequence[str] | None = None,
+        within: object = None,
+        select: str | Sequence[str],
+        drive: Drive = "both",
+        grace: object = None,
+    ) -> KTable:
+        """Every row that finds a row on the right.
+
+        Args:
+            other: the right side, looked up by its key.
+            on: expressions over left columns that hold the right key; without it the keys are equal.
+            within: for streams only.
+            select: items such as "left.*", "right.*", "right.name", "left.a + right.b AS name".
+            drive: "both", or "left" where changes of the right side shall not be followed.
+            grace: for streams only.
+        """
+        line = user_line()
+        _check_no_window("join", self.node, other, within, grace, line)
+        return _joined(self, "inner", other, on, select, drive, line)
+
+    def left_join(
+        self,
+        other: KTable | GlobalKTable,
+        *,
+        on: str | Sequence[str] | None = None,
+        within: object = None,
+        select: str | Sequence[str],
+        drive: Drive = "both",
+        grace: object = None,
+    ) -> KTable:
+        """Every row, with nulls on the right where it finds none; arguments as in `join`."""
+        line = user_line()
+        _check_no_window("left_join", self.node, other, within, grace, line)
+        return _joined(self, "left", other, on, select, drive, line)
+
+    def outer_join(self, other: object, *, on: object = None, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        place = _join_place("outer_join", self.node, other, user_line())
+        if on is not None:
+            what = "there is no foreign-key outer join: a row without a left side would have no key"
+            raise place.mistake(what, "write left_join(..., on=...)")
+        raise place.mistake("outer joins are not available in this release", "write left_join(...)")
+
+    def right_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        place = _join_place("right_join", self.node, other, user_line())
+        raise place.mistake("there is no right join", "turn it round: right.left_join(left, ...)")
+
+    def materialize(self, name: str) -> KTable:
+        """Store the rows as a table of this name."""
+        store(self.draft, name, self.node, user_line())
+        return self
+
+    def to(self, topic: str) -> NoReturn:
+        """Not available: says what to write."""
+        place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
+        raise place.mistake("publishing is not available in this release", "write materialize(name)")
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalKTable:
+    """A table every step sees whole; it is joined to, from the right."""
+
+    draft: Draft
+    node: Node
+
+    def join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _global_on_the_left("join", self.node, other, user_line())
+
+    def left_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _global_on_the_left("left_join", self.node, other, user_line())
+
+    def outer_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _global_on_the_left("outer_join", self.node, other, user_line())
+
+
+@dataclass(frozen=True, eq=False)
+class KStream:
+    """A stream: its records are landed, and that is all in this release."""
+
+    draft: Draft
+    topic: str
+    columns: tuple[Column, ...]
+
+    def join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _stream_on_the_left("join", self, other, user_line())
+
+    def left_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _stream_on_the_left("left_join", self, other, user_line())
+
+    def outer_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        raise _stream_on_the_left("outer_join", self, other, user_line())
+
+
+def _view(draft: Draft, node: Select | Join) -> KTable:
+    draft.written.append(node)
+    return KTable(draft, node)
+
+
+def _joined(
+    left: KTable,
+    how: How,
+    other: object,
+    on: str | Sequence[str] | None,
+    select: str | Sequence[str],
+    drive: Drive,
+    line: Line,
+) -> KTable:
+    place = _join_place("join" if how == "inner" else "left_join", left.node, other, line)
+    if isinstance(other, KStream):
+        do = "streams cannot be joined in this release; for a table, declare the topic with table()"
+        raise place.mistake(f"{other.topic} is a stream, and no table can look a row up in it", do)
+    if not isinstance(other, KTable | GlobalKTable):
+        raise place.mistake(
+            f"the right side is {other!r}", "join a handle that table() or global_table() returned"
+        )
+    if other.draft is not left.draft:
+        what = f"{title(other.node)} belongs to another builder ({other.draft.name})"
+        raise place.mistake(
+            what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})"
+        )
+    if drive not in ("both", "left"):
+        raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
+    lookup = _lookup(left.node, other.node, on, place)
+    chosen, columns = select_joined(select, left.node.key, other.node.key, place)
+    return _view(left.draft, Join(left.node, other.node, how, lookup, chosen, columns, drive, line))
+
+
+def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Place) -> tuple[str, ...]:
+    """The expressions over left columns that hold the right key, of its types where both are known."""
+    source = Place(place.node, place.line, {"": left.columns})
+    texts = [quoted(name) for name in left.key] if on is None else [on] if isinstance(on, str) else list(on)
+    right_key = right.columns[: len(right.key)]
+    keys = ", ".join(f"{column.name} {column.type}" for column in right_key)
+    if len(texts) != len(right_key):
+        given = f"the left key ({', '.join(left.key)})" if on is None else f"on={on!r}"
+        do = f"write on=[...] with one expression over left columns for each of: {keys}"
+        raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
+    looked_up = [parse_expression(text, source) for text in texts]
+    for expression, column in zip(looked_up, right_key, strict=True):
+        if None not in (expression.type, column.type) and expression.type != column.type:
+            what = f"{expression.text} is {expression.type}, and the right key {column.name} is {column.type}"
+            raise place.mistake(
+                what, f'write on="cast({expression.text} as {column.type})", or declare equal types'
+            )
+    return tuple(expression.text for expression in looked_up)
+
+
+def _join_place(method: str, left: Node, other: object, line: Line) -> Place:
+    if isinstance(other, KTable | GlobalKTable):
+        return Place(
+            f"{method} of {title(left)} with {title(other.node)}",
+            line,
+            {"left": left.columns, "right": other.node.columns},
+        )
+    right = other.topic if isinstance(other, KStream) else type(other).__name__
+    return Place(f"{method} of {title(left)} with {right}", line, {"left": left.columns})
+
+
+def _check_no_window(
+    method: str, left: Node, other: object, within: object, grace: object, line: Line
+) -> None:
+    if within is not None or grace is not None:
+        word = "within" if within is not None else "grace"
+        place = _join_place(method, left, other, line)
+        raise place.mistake(f"{word}= is for two streams, and the left side is a table", f"leave out {word}=")
+
+
+def _global_on_the_left(method: str, left: Node, other: object, line: Line) -> TopologyError:
+    place = _join_place(method, left, other, line)
+    do = f"declare {title(left)} with table(), or turn the join round: the global table goes to the right"
+    return place.mistake("a global table cannot be the left side of a join in this release", do)
+
+
+def _stream_on_the_left(method: str, left: KStream, other: object, line: Line) -> TopologyError:
+    right = title(other.node) if isinstance(other, KTable | GlobalKTable) else "a stream"
+    place = Place(f"{method} of {left.topic} with {right}", line, {"left": left.columns})
+    do = "declare the topic with table(); its handle has filter, map_values, join, left_join and materialize"
+    return place.mistake("a stream is landed and has no operators in this release", do)

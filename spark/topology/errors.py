@@ -1,0 +1,56 @@
+"""A mistake in a topology, told by node, columns, remedy and the user's own line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from spark.topology.nodes import Column, Line
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+class TopologyError(Exception):
+    """A topology that cannot be meant, found before anything runs."""
+
+
+def user_line() -> Line:
+    """The line that called into this package."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    path = Path(frame.f_code.co_filename)
+    below = path.is_relative_to(Path.cwd())
+    return Line(str(path.relative_to(Path.cwd()) if below else path), frame.f_lineno)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a mistake is told with: the node it is in, the columns at hand and the user's line.
+
+    `columns` are by the word that qualifies them: "left" and "right" in a join, "" where there is one source.
+    """
+
+    node: str
+    line: Line
+    columns: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+
+    def mistake(self, what: str, do: str) -> TopologyError:
+        """The error that says what is wrong here, and what to do about it."""
+        has = [f"  {side or 'it'} has: {shown(columns)}" for side, columns in self.columns.items()]
+        return TopologyError("\n".join([f"{self.node}: {what}", *has, f"  {do}", f"  at {self.line}"]))
+
+
+def shown(columns: tuple[Column, ...]) -> str:
+    """Columns as text; a type that only Spark can know is left out."""
+    return ", ".join(c.name if c.type is None else f"{c.name} {c.type}" for c in columns)
+
+
+def did_you_mean(name: str, names: list[str]) -> str:
+    """The nearest name, as the end of a sentence; empty if none is near."""
+    by_lower = {known.lower(): known for known in names}
+    near = get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

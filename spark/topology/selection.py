@@ -1,0 +1,78 @@
+"""A select list: the key first, then what the items name, each column once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from spark.topology.ddl import legal_name, quoted
+from spark.topology.errors import Place
+from spark.topology.nodes import Column
+from spark.topology.sql import parse_item
+
+Selected = tuple[tuple[tuple[str, str], ...], tuple[Column, ...]]
+
+
+def select_values(items: str | Sequence[str], key: tuple[str, ...], place: Place) -> Selected:
+    """The columns that items over one source select."""
+    source = place.columns[""]
+    return _selected(items, _taken("", source[: len(key)]), {"*": _taken("", source)}, place)
+
+
+def select_joined(
+    items: str | Sequence[str], left_key: tuple[str, ...], right_key: tuple[str, ...], place: Place
+) -> Selected:
+    """The columns that items over two sides select; "right.*" leaves out the right key, which `on` holds already."""
+    left, right = place.columns["left"], place.columns["right"]
+    stars = {"left.*": _taken("left", left), "right.*": _taken("right", right[len(right_key) :])}
+    return _selected(items, _taken("left", left[: len(left_key)]), stars, place)
+
+
+def _taken(side: str, columns: Sequence[Column]) -> list[tuple[str, Column]]:
+    return [(f"{side}.{quoted(c.name)}".lstrip("."), c) for c in columns]
+
+
+def _selected(
+    items: str | Sequence[str],
+    key: list[tuple[str, Column]],
+    stars: Mapping[str, list[tuple[str, Column]]],
+    place: Place,
+) -> Selected:
+    keys = {column.name.lower(): text for text, column in key}
+    chosen = {column.name.lower(): (text, column) for text, column in key}
+    for item in (items,) if isinstance(items, str) else items:
+        for text, column in _expanded(item, stars, place):
+            name = column.name.lower()
+            if name in keys and text == keys[name]:
+                continue
+            if name in keys:
+                do = f"give it another name; the key {column.name!r} is passed through anyway"
+                raise place.mistake(f"{item!r} is not the key {column.name!r}, but takes its name", do)
+            if name in chosen:
+                do = f"give one of them another name: '{text} AS another_{column.name}'"
+                raise place.mistake(f"{item!r} makes a second column {column.name!r}", do)
+            chosen[name] = text, column
+    return (
+        tuple((column.name, text) for text, column in chosen.values()),
+        tuple(column for _, column in chosen.values()),
+    )
+
+
+def _expanded(
+    item: str, stars: Mapping[str, list[tuple[str, Column]]], place: Place
+) -> Iterator[tuple[str, Column]]:
+    if not isinstance(item, str):
+        raise place.mistake(
+            f"select holds {item!r}, which is no text", "write SQL text, such as 'expression AS name'"
+        )
+    star = item.replace(" ", "").lower()
+    if star in stars:
+        yield from stars[star]
+        return
+    if star.endswith("*"):
+        raise place.mistake(f"{item!r} names no columns here", f"write {' or '.join(map(repr, stars))}")
+    name, expression = parse_item(item, place)
+    if name is None and expression.column is not None:
+        name = expression.column.name
+    if name is None:
+        raise place.mistake(f"{item!r} has no name", f"write '{expression.text} AS name'")
+    yield expression.text, Column(legal_name(name, place), expression.type)

@@ -1,0 +1,124 @@
+"""SQL text cut into tokens: the part of Spark's lexer that types and expressions share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from spark.topology.errors import Place, TopologyError
+
+Kind = Literal["word", "quoted", "string", "number", "operator", "type", "end"]
+
+# `>>` stays two tokens, so that the end of array<array<int>> needs no care; nothing here asks for a shift.
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+  | (?P<comment>--|/\*)
+  | (?P<string>[rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*")
+  | (?P<quoted>`(?:[^`]|``)+`)
+  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYFD])?(?!\w))
+  | (?P<word>[^\W\d]\w*)
+  | (?P<operator>->|=>|::|<=>|<>|<=|>=|!=|==|\|\||[-+*/%=<>!~&|^.,()\[\]:])
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_CLOSES = {"(": ")", "[": "]"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of SQL text, where it begins, and whether white space stands before it."""
+
+    kind: Kind
+    text: str
+    at: int
+    spaced: bool = False
+
+    @property
+    def lower(self) -> str:
+        """The text as Spark compares it: names and words know no case."""
+        return self.text.lower()
+
+    @property
+    def name(self) -> str:
+        """The identifier that a word or a backquoted name stands for."""
+        return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
+
+    @property
+    def is_name(self) -> bool:
+        """Whether this can be a name: a word or a backquoted identifier."""
+        return self.kind in ("word", "quoted")
+
+    def is_(self, *texts: str) -> bool:
+        """Whether this is one of these operators or words, written without quotes."""
+        return self.kind in ("word", "operator") and self.lower in texts
+
+
+@dataclass(frozen=True)
+class Sql:
+    """SQL text as tokens, quotes and parentheses closed, and the place it was written in."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    place: Place
+
+    def at(self, index: int) -> Token:
+        """The token at an index; past the end, one that is nothing."""
+        return self.tokens[index] if index < len(self.tokens) else Token("end", "", len(self.text))
+
+    def before(self, index: int) -> Token:
+        """The token before an index; before the first, one that is nothing."""
+        return self.tokens[index - 1] if index > 0 else Token("end", "", 0)
+
+    def wrong(self, index: int, what: str, do: str) -> TopologyError:
+        """A mistake at one token."""
+        return self.place.mistake(f"{what}, at character {self.at(index).at + 1} of {self.text!r}", do)
+
+
+def lex(text: str, place: Place) -> Sql:
+    """The tokens of a text."""
+    tokens: list[Token] = []
+    at, spaced = 0, False
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unreadable(text, at, place)
+        if match.lastgroup == "comment":
+            raise place.mistake(
+                f"{text!r} holds a comment", "write the comment in Python, beside the SQL text"
+            )
+        spaced, was_spaced = match.lastgroup == "space", spaced
+        if not spaced:
+            tokens.append(Token(cast(Kind, match.lastgroup), match.group(), at, was_spaced))
+        at = match.end()
+    sql = Sql(text, tuple(tokens), place)
+    _check_balance(sql)
+    return sql
+
+
+def text_of(tokens: Sequence[Token]) -> str:
+    """The text of tokens, white space between them as one blank: line breaks and indents carry no meaning."""
+    return "".join(f" {t.text}" if t.spaced and i else t.text for i, t in enumerate(tokens))
+
+
+def _unreadable(text: str, at: int, place: Place) -> TopologyError:
+    where = f"{text[at]} at character {at + 1} of {text!r}"
+    if text[at] in "'\"`":
+        return place.mistake(f"the quote {where} is never closed", "close it")
+    return place.mistake(
+        f"the {where} means nothing there", "take it out, or put a name that holds it in `backquotes`"
+    )
+
+
+def _check_balance(sql: Sql) -> None:
+    open_: list[int] = []
+    for index, token in enumerate(sql.tokens):
+        if token.is_("(", "["):
+            open_.append(index)
+        elif token.is_(")", "]") and (not open_ or _CLOSES[sql.at(open_.pop()).text] != token.text):
+            raise sql.wrong(index, f"{token.text!r} closes nothing", "take it out, or open it")
+    if open_:
+        opened = sql.at(open_[-1]).text
+        raise sql.wrong(open_[-1], f"{opened!r} is never closed", f"close it with {_CLOSES[opened]!r}")

@@ -1,0 +1,61 @@
+"""Nodes in words: what a node is called, what a join is, what a change of an input costs."""
+
+from __future__ import annotations
+
+from spark.topology.ddl import quoted
+from spark.topology.nodes import Join, Latest, Node, Scan, Select
+
+
+def title(node: Node) -> str:
+    """What a node is called in messages."""
+    match node:
+        case Scan(table=table):
+            return table
+        case Latest(source=landing):
+            return landing.table.removeprefix("_landing/")
+        case Select(source=source, where=where):
+            return f"{'map_values' if where is None else 'filter'} of {title(source)}"
+        case Join(left=left, right=right, how=how):
+            return f"{'join' if how == 'inner' else 'left_join'} of {title(left)} with {title(right)}"
+
+
+def equal_keys(join: Join) -> bool:
+    """Whether a join looks the right side up by the left side's own key."""
+    return join.on == tuple(quoted(column) for column in join.left.key)
+
+
+def join_kind(join: Join, global_tables: frozenset[str]) -> str:
+    """A join in words: its kind, the lookup key, and who drives."""
+    if isinstance(join.right, Scan) and join.right.table in global_tables:
+        kind = "global-table"
+    else:
+        kind = "primary-key" if equal_keys(join) else "foreign-key"
+    drive = "both sides drive" if join.drive == "both" else "only the left side drives"
+    return f"{kind} {join.how} join on {', '.join(join.on)}, {drive}"
+
+
+def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
+    """What a change of each stored input makes a step look at, in words."""
+    match node:
+        case Scan():
+            return ((node, "the changed keys"),)
+        case Latest(source=source):
+            return ((source, "the keys of the new records"),)
+        case Select(source=source):
+            return costs(source)
+        case Join(left=left, right=right, on=on, drive=drive):
+            looked_up = f", each looked up once in {title(right)}"
+            if drive == "left":
+                driven = "nothing: it is looked up, and its changes are not followed"
+                return (
+                    *((scan, words + looked_up) for scan, words in costs(left)),
+                    *((scan, driven) for scan, _ in costs(right)),
+                )
+            if equal_keys(node):
+                back = f", and the rows of {title(left)} with the same keys"
+            else:
+                back = f", and a scan of {title(left)} for the rows whose {', '.join(on)} is among them"
+            return (
+                *((scan, words + looked_up) for scan, words in costs(left)),
+                *((scan, words + back) for scan, words in costs(right)),
+            )
