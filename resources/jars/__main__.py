@@ -1,18 +1,19 @@
-"""Fetch every group of jars, or pin a group anew."""
+"""Get the Java side ready: look for Java, and fetch every group of jars."""
 
 from __future__ import annotations
 
 import click
 
 from resources.jars import JarsUnavailable, checksums, groups, jars, pin
-from resources.java import JavaNotFound
+from resources.java import JavaNotFound, java
 
 
 @click.command()
 @click.option("--pin", "anew", metavar="GROUP", help="Resolve GROUP's manifest anew and write its checksums.")
 def main(anew: str | None) -> None:
-    """Fetch all jars that are not there yet, and say where they are."""
+    """Look for Java, fetch all jars that are not there yet, and say where they are."""
     try:
+        click.echo(f"java: {java()}")
         if anew is not None:
             click.echo(f"{anew}: {len(pin(anew))} jars pinned")
         else:

@@ -1,0 +1,54 @@
+# Every target sets up what it needs first; `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt bench up down ui
+
+CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
+# Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
+UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
+BIN := .venv/bin
+READY := .venv/.ready
+# The folders whose tests take seconds; `make test` runs them all.
+FAST := $(wildcard tests/topology tests/operators tests/conformance)
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; quick when nothing changed
+
+demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
+	$(BIN)/python -m dagster_project.demo
+
+test: $(READY) ## All tests; ARGS="tests/engine -k land" picks some
+	$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(FAST)
+
+fmt: $(READY) ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(READY) ## Measure, on this machine
+	$(BIN)/python -m tests.benchmarks
+
+up: $(READY) ## Start the engine and the broker of the lake
+	$(BIN)/tidetable up
+
+down: $(READY) ## Stop them
+	$(BIN)/tidetable down
+
+ui: $(READY) ## Dagster's pages, at http://127.0.0.1:3000
+	$(BIN)/dagster dev -w workspace.yaml
+
+$(READY): pyproject.toml uv.lock resources/jars/checksums.txt | $(UV)
+	$(UV) sync --frozen
+	$(BIN)/python -m resources.jars
+	@touch $@
+
+$(CACHE)/uv/bin/uv:
+	python3 -m venv $(CACHE)/uv
+	$(CACHE)/uv/bin/pip install --quiet uv
