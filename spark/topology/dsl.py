@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from spark.topology.ddl import quoted
@@ -19,7 +19,7 @@ from spark.topology.words import title
 class KTable:
     """A table or a view: at most one row for every key."""
 
-    draft: Draft
+    draft: Draft = field(repr=False)
     node: Node
 
     def filter(self, sql: str) -> KTable:
@@ -108,7 +108,7 @@ class KTable:
 class GlobalKTable:
     """A table every step sees whole; it is joined to, from the right."""
 
-    draft: Draft
+    draft: Draft = field(repr=False)
     node: Node
 
     def join(self, other: object, **_options: object) -> NoReturn:
@@ -128,7 +128,7 @@ class GlobalKTable:
 class KStream:
     """A stream: its records are landed, and that is all in this release."""
 
-    draft: Draft
+    draft: Draft = field(repr=False)
     topic: str
     columns: tuple[Column, ...]
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-_REPLAYED = "gives another answer when the plan is replayed", "use what the record holds, such as _timestamp"
+REPLAYED = "gives another answer when the plan is replayed", "use what the record holds, such as _timestamp"
 _MANY_ROWS = "reads many rows, and an expression sees one", "aggregates are not available in this release"
 _MAKES_ROWS = "makes several rows of one, and a key has one row", "keep the array or map as a column"
 _WINDOWS = "belongs to windows", "windows are not available in this release"
 
 _FUNCTIONS = {
-    _REPLAYED: """
+    REPLAYED: """
         current_catalog current_database current_date current_schema current_time current_timestamp
         current_timezone current_user curdate localtimestamp now session_user user
         rand randn random randstr uniform uuid shuffle monotonically_increasing_id spark_partition_id
         input_file_name input_file_block_start input_file_block_length
-        java_method reflect try_reflect
+        aes_encrypt java_method reflect try_reflect
     """,
     _MANY_ROWS: """
-        any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor
+        any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor
         bitmap_construct_agg bitmap_or_agg bool_and bool_or collect_list collect_set corr count count_if
         count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id histogram_numeric
         hll_sketch_agg hll_union_agg kurtosis last last_value listagg max max_by mean median min min_by mode
         percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy regr_count
-        regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness std stddev stddev_pop
-        stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance
+        regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_variant_agg skewness some
+        std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance
         cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     """,
     _MAKES_ROWS: """
@@ -43,9 +43,9 @@ _NOW_WHEN_EMPTY = frozenset({"unix_timestamp", "to_unix_timestamp"})
 
 def refused_call(name: str, *, has_arguments: bool) -> tuple[str, str] | None:
     """Why a function cannot be called, and what to do instead; None if it can."""
-    return _REPLAYED if name in _NOW_WHEN_EMPTY and not has_arguments else _REASONS.get(name)
+    return REPLAYED if name in _NOW_WHEN_EMPTY and not has_arguments else _REASONS.get(name)
 
 
 def refused_word(name: str) -> tuple[str, str] | None:
     """Why a word that is no column cannot stand in an expression; None if it is no such function."""
-    return _REPLAYED if name in _BARE else None
+    return REPLAYED if name in _BARE else None

@@ -21,7 +21,7 @@ def select_values(items: str | Sequence[str], key: tuple[str, ...], place: Place
 def select_joined(
     items: str | Sequence[str], left_key: tuple[str, ...], right_key: tuple[str, ...], place: Place
 ) -> Selected:
-    """The columns that items over two sides select; "right.*" leaves out the right key, which `on` holds already."""
+    """The columns that items over two sides select; "right.*" is without the right key, which `on` holds."""
     left, right = place.columns["left"], place.columns["right"]
     stars = {"left.*": _taken("left", left), "right.*": _taken("right", right[len(right_key) :])}
     return _selected(items, _taken("left", left[: len(left_key)]), stars, place)
@@ -60,11 +60,7 @@ def _selected(
 def _expanded(
     item: str, stars: Mapping[str, list[tuple[str, Column]]], place: Place
 ) -> Iterator[tuple[str, Column]]:
-    if not isinstance(item, str):
-        raise place.mistake(
-            f"select holds {item!r}, which is no text", "write SQL text, such as 'expression AS name'"
-        )
-    star = item.replace(" ", "").lower()
+    star = item.replace(" ", "").lower() if isinstance(item, str) else ""
     if star in stars:
         yield from stars[star]
         return
@@ -75,4 +71,7 @@ def _expanded(
         name = expression.column.name
     if name is None:
         raise place.mistake(f"{item!r} has no name", f"write '{expression.text} AS name'")
+    if expression.text.lower() == "null":
+        do = f"write 'cast(null as string) AS {name}', or another type"
+        raise place.mistake(f"{item!r} has no type", do)
     yield expression.text, Column(legal_name(name, place), expression.type)

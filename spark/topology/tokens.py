@@ -11,7 +11,7 @@ from spark.topology.errors import Place, TopologyError
 
 Kind = Literal["word", "quoted", "string", "number", "operator", "type", "end"]
 
-# `>>` stays two tokens, so that the end of array<array<int>> needs no care; nothing here asks for a shift.
+# `>>` stays two tokens, so that the end of array<array<int>> needs no care.
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
   | (?P<quoted>`(?:[^`]|``)+`)
   | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYFD])?(?!\w))
   | (?P<word>[^\W\d]\w*)
-  | (?P<operator>->|=>|::|<=>|<>|<=|>=|!=|==|\|\||[-+*/%=<>!~&|^.,()\[\]:])
+  | (?P<operator>->|=>|::|<=>|<<|<>|<=|>=|!=|==|\|\||[-+*/%=<>!~&|^.,()\[\]:])
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
@@ -79,6 +79,8 @@ class Sql:
 
 def lex(text: str, place: Place) -> Sql:
     """The tokens of a text."""
+    if not isinstance(text, str):
+        raise place.mistake(f"{text!r} is no text", "write SQL text")
     tokens: list[Token] = []
     at, spaced = 0, False
     while at < len(text):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
 
-from spark.topology.consumed import Consumed
+from spark.topology.consumed import Consumed as Consumed  # a source's part, and found beside it
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.nodes import Column, Join, Latest, Line, Node, Scan, Select, over, scans

@@ -1,0 +1,110 @@
+"""What an expression may not be, whatever its columns: unfinished, or about more than its row."""
+
+from __future__ import annotations
+
+import re
+
+from spark.topology.refused import REPLAYED, refused_call
+from spark.topology.roles import Roles, depths
+
+_WANT_AN_OPERAND = (
+    *(
+        "*",
+        "/",
+        "%",
+        "+",
+        "-",
+        "=",
+        "==",
+        "!=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "<=>",
+        "<<",
+        "|",
+        "&",
+        "^",
+        "~",
+        "!",
+    ),
+    *("||", "->", "=>", "::", ".", ",", "(", "["),
+    *("and", "or", "like", "ilike", "rlike", "regexp", "between", "in", "div", "when", "then", "else"),
+)
+_CANNOT_BEGIN = (
+    *("*", "/", "%", "=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>", "<<", "|", "&", "^", "||"),
+    *("->", "=>", "::", ".", ",", ")", "[", "]"),
+    *("and", "or", "between", "in", "div", "is", "then", "else", "end"),
+)
+# Spark reads these inside a date or timestamp literal as the time of the run.
+_MOVING_DATE = re.compile(r"\W*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+
+
+def check_shape(found: Roles) -> None:
+    """Operators stand between operands, and operands between operators."""
+    sql = found.sql
+    if not sql.tokens:
+        raise sql.place.mistake(f"the expression {sql.text!r} is empty", "write SQL text over the columns")
+    depth = depths(sql.tokens)
+    for index in range(len(sql.tokens) + 1):
+        before, token = sql.before(index), sql.at(index)
+        if token.is_("*") and (index == 0 or before.is_("(", ",", ".")):
+            raise sql.wrong(index, "* stands for all columns only as an item of its own", "name the columns")
+        if token.is_(",") and depth[index] == 0:
+            raise sql.wrong(index, "one text holds several expressions", "write a list, one text for each")
+        if token.is_(":"):
+            raise sql.wrong(index, "':' means nothing", "take it out; a cast is written with '::'")
+        if _is_missing(found, index):
+            sides = ("before", token.text) if index == 0 else ("after", before.text)
+            raise sql.wrong(index, f"nothing stands {sides[0]} {sides[1]!r}", "write what is missing")
+        if _ends_operand(found, index - 1) and _begins_operand(found, index):
+            what = f"no operator stands between {before.text!r} and {token.text!r}"
+            raise sql.wrong(index, what, "write one, or 'expression AS name' for a name")
+
+
+def check_row_alone(found: Roles) -> None:
+    """An expression is a function of one row: of no other rows, no other table, no clock, no chance."""
+    sql = found.sql
+    for index, token in enumerate(sql.tokens):
+        if found.roles[index] != "word":
+            continue
+        if token.is_("select"):
+            do = "declare the other table and join it"
+            raise sql.wrong(index, "a subquery reads a table that the plan does not know", do)
+        if token.is_("over"):
+            do = "windows are not available in this release"
+            raise sql.wrong(index, "a window function reads other rows, and an expression sees one", do)
+        if sql.at(index + 1).kind == "string" and _MOVING_DATE.match(sql.at(index + 1).text):
+            raise sql.wrong(index, f"{token.text} {sql.at(index + 1).text} {REPLAYED[0]}", REPLAYED[1])
+    for start, end in found.names("function"):
+        name = sql.at(end - 1).name.lower()
+        refused = refused_call(name, has_arguments=not sql.at(end + 1).is_(")"))
+        if refused is not None:
+            raise sql.wrong(start, f"{name}() {refused[0]}", refused[1])
+
+
+def _is_missing(found: Roles, index: int) -> bool:
+    """Whether an operand is wanted where a token stands that cannot begin one."""
+    before, token = found.sql.before(index), found.sql.at(index)
+    without_arguments = before.is_("(") and token.is_(")") and found.sql.before(index - 1).is_name
+    shift = before.is_(">") and token.is_(">") and not token.spaced
+    wanted = index == 0 or (before.is_(*_WANT_AN_OPERAND) and found.roles[index - 1] in ("operator", "word"))
+    if not wanted or without_arguments or shift:
+        return False
+    return token.kind == "end" or (token.is_(*_CANNOT_BEGIN) and found.roles[index] in ("operator", "word"))
+
+
+def _ends_operand(found: Roles, index: int) -> bool:
+    if index < 0:
+        return False
+    token, role = found.sql.at(index), found.roles[index]
+    return token.kind == "type" or token.is_(")", "]") or role in ("column", "part", "variable", "constant")
+
+
+def _begins_operand(found: Roles, index: int) -> bool:
+    if index == len(found.roles):
+        return False
+    both_strings = found.sql.at(index).kind == "string" and found.sql.before(index).kind == "string"
+    return not both_strings and found.roles[index] in ("column", "function", "variable", "constant")
