@@ -1,0 +1,1 @@
+"""The library: a topology, its algebra and its engine."""

@@ -1,0 +1,1 @@
+"""The way: all reading and writing, one file per arrow."""

@@ -12,7 +12,7 @@ from spark.engine import position as positions
 from spark.operators.algebra import OURS, PRESENT, cols
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark.engine.doors import Lakehouse
     from spark.engine.position import Cut, Input
@@ -53,7 +53,9 @@ class Between:
     @cached_property
     def few(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
-        counts = [sum(FEW if commit.rows is None else commit.rows for commit in found) for found in self._changed.values()]
+        counts = [
+            sum(FEW if commit.rows is None else commit.rows for commit in found) for found in self._changed.values()
+        ]
         return max(counts, default=0) < FEW
 
     def moved(self, scan: Scan) -> bool:
@@ -61,7 +63,7 @@ class Between:
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained. Found by their batch: files of older batches are skipped by their statistics."""
+        """The records that a landing gained, found by their batch: statistics skip the files of older ones."""
         batches = [commit.position.n for commit in self._changed[scan.table] if commit.position is not None]
         return self.after.read(scan).where(F.col("_batch") >= min(batches))
 
@@ -99,5 +101,5 @@ class Between:
         }
 
 
-def _columns(scan: Scan) -> list[F.Column]:
+def _columns(scan: Scan) -> list[Column]:
     return cols([column.name for column in scan.columns] + list(OURS))

@@ -19,17 +19,17 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.position import Cut, Position, State
-from spark.operators.algebra import OURS, col, cols, quoted
+from spark.operators.algebra import col, cols, quoted
 from spark.serdes.json import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from spark.engine.doors import Doors, Kafka
     from spark.engine.offsets import TopicOffsets
-    from spark.topology.topology import Consumed, Source, Topology
+    from spark.topology.consumed import Consumed
+    from spark.topology.topology import Source, Topology
 
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
 
@@ -75,7 +75,9 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
         session = doors.engine.session()
         try:
             if state is None:
-                state = table.create(session, path, name, _schema(session, source.consumed), run, _definition(source.consumed))
+                state = table.create(
+                    session, path, name, _schema(session, source.consumed), run, _definition(source.consumed)
+                )
             _widen(session, path, name, state, source.consumed)
             position = Position(
                 table=name,
@@ -99,7 +101,9 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds)
         finally:
             session.stop()
-    raise NotCommitted(f"{name}: {TRIES} times another run landed first; is more than one tick of {topology.name} running?")
+    raise NotCommitted(
+        f"{name}: {TRIES} times another run landed first; is more than one tick of {topology.name} running?"
+    )
 
 
 def landed(records: DataFrame, consumed: Consumed, batch: int) -> DataFrame:
@@ -129,8 +133,8 @@ def _range(
         return dict(have.offsets), dict(want.offsets)
     if have is not None and have.topic_id != want.topic_id:
         raise TopicRecreated(
-            f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets of "
-            f"{have.topic_id}. Land it under another topology name, or move {source.landing} away to start over"
+            f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets "
+            f"of {have.topic_id}. Land it under another topology name, or move {source.landing} away to start over"
         )
     first = kafka.beginning_offsets([source.topic])[source.topic].offsets
     start = first if have is None else {partition: have.offsets.get(partition, 0) for partition in want.offsets}
@@ -138,8 +142,8 @@ def _range(
     if expired:
         lost = ", ".join(f"partition {p}: offsets {a} to {b - 1}" for p, (a, b) in expired.items())
         raise OffsetsExpired(
-            f"topic {source.topic} no longer holds records that were not landed yet ({lost}). They are lost to retention; "
-            f"raise retention.ms above the longest pause between ticks"
+            f"topic {source.topic} no longer holds records that were not landed yet ({lost}). They are lost to "
+            f"retention; raise retention.ms above the longest pause between ticks"
         )
     start = {partition: start[partition] for partition in want.offsets}
     shrunk = {p: offset for p, offset in start.items() if offset > want.offsets[p]}
@@ -147,13 +151,19 @@ def _range(
         now = kafka.end_offsets([source.topic])[source.topic].offsets
         if any(offset > now.get(partition, 0) for partition, offset in shrunk.items()):
             raise TopicRecreated(
-                f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: its newest records are gone"
+                f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: "
+                f"its newest records are gone"
             )
     return start, {partition: max(start[partition], offset) for partition, offset in want.offsets.items()}
 
 
 def _read(
-    session: SparkSession, kafka: Kafka, topology: Topology, source: Source, start: dict[int, int], end: dict[int, int]
+    session: SparkSession,
+    kafka: Kafka,
+    topology: Topology,
+    source: Source,
+    start: dict[int, int],
+    end: dict[int, int],
 ) -> DataFrame:
     options = dict(kafka.spark_options()) | {
         "assign": json.dumps({source.topic: sorted(end)}),
@@ -166,7 +176,7 @@ def _read(
 
 
 def _read_committed(topology: Topology) -> bool:
-    return topology.processing_guarantee == "exactly_once_v2"
+    return topology.settings.processing_guarantee == "exactly_once_v2"
 
 
 def _timestamp(consumed: Consumed) -> Column:

@@ -1,14 +1,17 @@
-"""The MERGE statement: update what differs, delete what is absent, insert what is new, leave the rest alone."""
+"""The MERGE: update what differs, delete what is absent, insert what is new, leave the rest alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.operators.algebra import PRESENT, quoted
+from pyspark.sql import functions as F
+
+from spark.operators.algebra import PRESENT, col, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -34,6 +37,19 @@ def same(schema: StructType, one: str, other: str, without: Iterable[str] = ()) 
         for field in schema
         if field.name not in left_out
     )
+
+
+def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str]) -> DataFrame:
+    """One row for every key at which two tables differ: the row it should have, or `_present` false."""
+    schema = stored.schema
+    s = rows.select("*", F.lit(True).alias(PRESENT)).alias("s")
+    t = stored.select("*", F.lit(True).alias("_stored")).alias("t")
+    on = F.expr(" AND ".join(f"s.{quoted(name)} = t.{quoted(name)}" for name in key))
+    differs = f"s.{PRESENT} IS NULL OR t._stored IS NULL OR NOT ({same(schema, 's', 't', key)})"
+    keys = [F.coalesce(col(name, "s"), col(name, "t")).alias(name) for name in key]
+    values = [col(name, "s") for name in schema.names if name not in key]
+    here = F.expr(f"s.{PRESENT} IS NOT NULL").alias(PRESENT)
+    return s.join(t, on, "full_outer").where(differs).select(*keys, *values, here)
 
 
 def _comparable(alias: str, name: str, type_name: str) -> str:

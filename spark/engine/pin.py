@@ -72,7 +72,7 @@ def pin(doors: Doors, topology: str, table: Table) -> Pins:
         if earlier is None:
             raise NoCommonCut(
                 f"{topology}/{table.name}: {walk.name} has no version as old as {slower} on topic {topic}: "
-                f"run `tidetable run {topology}`, and if {slower} cannot step, see why with `tidetable status {topology}`"
+                f"run `tidetable run {topology}`; if {slower} cannot step, `tidetable status {topology}` says why"
             )
         walk.at = earlier
     cut = {topic: offsets for walk in walks for topic, offsets in walk.at.cut.items()}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, TypedDict
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -109,11 +109,12 @@ class State:
     """What Delta counted in the commit that carries the position."""
 
 
-class _Entry(TypedDict, total=False):
+@dataclass(frozen=True)
+class _Entry:
     version: int
     operation: str
-    userMetadata: str | None
-    operationMetrics: Mapping[str, str | int]
+    metadata: str | None
+    metrics: dict[str, int]
 
 
 def read(path: str, table: str) -> State | None:
@@ -130,7 +131,9 @@ def read(path: str, table: str) -> State | None:
     properties = metadata.configuration
     anchor = Position.from_json(properties.get(ANCHOR))
     if anchor is None or anchor.table != table:
-        raise PositionLost(f"{path} is a Delta table that Tidetable did not make for {table}; move it away or rename {table}")
+        raise PositionLost(
+            f"{path} is a Delta table that Tidetable did not make for {table}; move it away or rename {table}"
+        )
     metrics: dict[str, int] = {}
     foreign = 0  # the newest version in which somebody else changed data; 0 created the table
     position, data_version = anchor, 0
@@ -138,29 +141,28 @@ def read(path: str, table: str) -> State | None:
         commit = _ours(entry, table, anchor.epoch)
         if commit is not None:
             position, data_version = commit.position, commit.data_version
-            counted = entry.get("operationMetrics") or {}
-            metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
+            metrics = entry.metrics
             break
         if changed_rows(entry) != 0:
-            foreign = max(foreign, entry["version"])
+            foreign = max(foreign, entry.version)
     fence = delta.transaction_version(f"{table}/{anchor.epoch}")
     if fence != position.n and not (fence is None and position.n == 0):
         raise PositionLost(
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
             f"run `tidetable rebuild {table}`"
         )
-    return State(metadata.id, delta.version(), max(data_version, foreign), position, properties, metrics)
+    return State(str(metadata.id), delta.version(), max(data_version, foreign), position, properties, metrics)
 
 
 def salvage(path: str, table: str) -> State:
-    """What is left of a table whose position is lost: a state that was computed from nothing, in its last known epoch."""
+    """What is left of a table whose position is lost: computed from nothing, in its last known epoch."""
     delta = DeltaTable(path)
     metadata = delta.metadata()
     properties = metadata.configuration
     anchor = Position.from_json(properties.get(ANCHOR))
     epoch = "" if anchor is None else anchor.epoch
     nothing = Position(table, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version())
-    return State(metadata.id, delta.version(), delta.version(), nothing, properties, {})
+    return State(str(metadata.id), delta.version(), delta.version(), nothing, properties, {})
 
 
 def commits(path: str, table: str) -> Iterator[Commit]:
@@ -176,39 +178,41 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
     delta = DeltaTable(path)
     found = []
     for entry in _history(delta):
-        if entry["version"] <= since:
+        if entry.version <= since:
             break
         count = changed_rows(entry)
-        if entry["version"] <= until and count != 0:
-            position = Position.from_json(entry.get("userMetadata"))
-            found.append(Changed(entry["version"], count, position if position and position.table == table else None))
+        if entry.version <= until and count != 0:
+            position = Position.from_json(entry.metadata)
+            found.append(Changed(entry.version, count, position if position and position.table == table else None))
     return found
 
 
 def _ours(entry: _Entry, table: str, epoch: str) -> Commit | None:
-    position = Position.from_json(entry.get("userMetadata"))
+    position = Position.from_json(entry.metadata)
     if position is None or (position.table, position.epoch) != (table, epoch) or position.n == RETIRED:
         return None
-    return Commit(entry["version"], position.data_version if changed_rows(entry) == 0 else entry["version"], position)
+    return Commit(entry.version, position.data_version if changed_rows(entry) == 0 else entry.version, position)
 
 
 def _history(delta: DeltaTable) -> Iterator[_Entry]:
     """Commits, newest first; the whole log is read only if its newest page was not enough."""
     page = delta.history(PAGE)
-    yield from page
-    if len(page) == PAGE:
-        yield from islice(delta.history(), PAGE, None)
+    rest = islice(delta.history(), PAGE, None) if len(page) == PAGE else ()
+    for found in chain(page, rest):
+        counted = found.get("operationMetrics") or {}
+        metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
+        yield _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics)
 
 
 def changed_rows(entry: _Entry) -> int | None:
     """How many rows a commit inserted, updated or deleted; None where its operation does not tell."""
-    metrics = entry.get("operationMetrics") or {}
-    match entry.get("operation"):
-        case "WRITE" if "numOutputRows" in metrics:
-            return int(metrics["numOutputRows"])
+    match entry.operation:
+        case "WRITE" if "numOutputRows" in entry.metrics:
+            return entry.metrics["numOutputRows"]
         case "MERGE":
-            counts = [metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]
-            return None if None in counts else sum(int(count) for count in counts if count is not None)
+            counts = [entry.metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]
+            known = [count for count in counts if count is not None]
+            return sum(known) if len(known) == len(counts) else None
         case "OPTIMIZE" | "VACUUM START" | "VACUUM END" | "SET TBLPROPERTIES" | "ADD COLUMNS" | "CREATE TABLE":
             return 0
         case _:

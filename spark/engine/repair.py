@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine import commit, table
+from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import Between, Pinned
-from spark.engine.errors import InputChanged, NotCommitted, PositionLost
+from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.pin import pin
-from spark.engine.step import Stepped, definition, difference, whole
+from spark.engine.step import Stepped, check_definition, corrected, definition, replaced, working
 from spark.operators.algebra import ALL, PRESENT, present, rows, touched
 from spark.topology.nodes import Join
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
     from spark.engine.doors import Doors
     from spark.engine.position import Commit, Position, State
+    from spark.engine.step import Work
     from spark.topology.nodes import Node
-    from spark.topology.topology import Source, Table, Topology
+    from spark.topology.topology import Table, Topology
 
-SAMPLE = 10  # differing rows an audit shows
+SAMPLE = 10  # differing rows that an audit shows
 TRIES = 5  # lost races before a rebuild gives up
 
 
 @dataclass(frozen=True)
 class Audited:
-    """The verdict on one version: how many rows it has, and how many keys differ from its query at its own position."""
+    """The verdict on a version: how many rows it has, how many keys differ from its query at its own position."""
 
     table: str
     version: int
@@ -39,6 +40,7 @@ class Audited:
     rows: int
     differing: int
     sample: list[dict[str, object]]
+    """Some of the keys that differ, with the row that `should_be` there and the row that `is` there, as JSON."""
     seconds: float
 
     @property
@@ -50,54 +52,61 @@ class Audited:
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
     """Compare a version (default: the newest) with its query over exactly the input versions that its commit names.
 
-    A lookup-only join is read in span form: the rows its commit wrote are what the join yields for that span, and no
-    other row changed.
+    A lookup-only join is read in span form: the rows its commit wrote are what the join yields for the span that the
+    commit names, and no other row changed.
 
     Raises:
-        InputChanged: the version carries no position, or an input no longer has the version that it names.
+        InputChanged: the version carries no position, or an input is no longer the one that it names.
     """
     began = time.monotonic()
-    name = f"{topology.name}/{target.name}"
-    path = doors.lakehouse.table(topology.name, target.name)
-    found = [entry for entry in positions.commits(path, name) if version is None or entry.version <= version]
-    if not found:
-        raise InputChanged(f"{name} has no version of its own up to {version}: there is nothing to audit")
-    at = found[0]
-    newest = positions.read(path, name)
-    audited = version if version is not None or newest is None else newest.version
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    state = positions.read(path, name)
+    if state is None:
+        raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
+    audited = state.version if version is None else version
+    commits = [commit for commit in positions.commits(path, name) if commit.version <= audited]
+    if not commits or commits[0].position.n == 0:
+        raise InputChanged(f"{name} names no position at version {audited} or before: there is nothing to audit")
     session = doors.engine.session()
     try:
         stored = _version(session, path, audited)
-        expected = _expected(doors, session, topology, target, path, found)
-        wrong = difference(expected, stored, target.plan.key)
+        expected = _expected(doors, session, topology, target, path, commits)
+        wrong = merge.difference(expected, stored, target.plan.key)
         differing = wrong.count()
-        sample = _sample(wrong, stored, target.plan.key) if differing else []
-        return Audited(name, audited, at.position, stored.count(), differing, sample, time.monotonic() - began)
+        sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
+        seconds = time.monotonic() - began
+        return Audited(name, audited, commits[0].position, stored.count(), differing, sample, seconds)
     finally:
         session.stop()
 
 
 def _expected(
-    doors: Doors, session: SparkSession, topology: Topology, target: Table, path: str, found: list[Commit]
+    doors: Doors,
+    session: SparkSession,
+    topology: Topology,
+    target: Table,
+    path: str,
+    commits: list[Commit],
 ) -> DataFrame:
-    now = Pinned(session, doors.lakehouse, topology.name, found[0].position.inputs, found[0].position.cut)
-    for name, pinned in now.inputs.items():
+    at = commits[0].position
+    now = Pinned(session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    for name, pinned in at.inputs.items():
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
-    if found[0].position.whole or not lookup_only(target.plan) or len(found) == 1:
+    if at.whole or not lookup_only(target.plan):
         return rows(target.plan, ALL, now)
-    before = replace(now, inputs=found[1].position.inputs, cut=found[1].position.cut)
-    earlier = _version(session, path, found[1].version)
+    earlier = commits[1]
+    before = replace(now, inputs=earlier.position.inputs, cut=earlier.position.cut)
     written = touched(target.plan, Between(before, now))
+    kept = _version(session, path, earlier.version)
     if written is None:
-        return earlier
-    untouched = earlier.join(written, list(target.plan.key), "left_anti")
-    return untouched.unionByName(present(written))
+        return kept
+    return kept.join(written, list(target.plan.key), "left_anti").unionByName(present(written))
 
 
 def lookup_only(node: Node) -> bool:
-    """Whether a plan's result depends on when it looked things up."""
+    """Whether a plan's rows depend on when they were looked up."""
     return isinstance(node, Join) and node.drive == "left"
 
 
@@ -107,65 +116,71 @@ def _version(session: SparkSession, path: str, version: int) -> DataFrame:
 
 def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[dict[str, object]]:
     """Some differing keys: the row that should be there, and the row that is."""
-    should = F.when(F.col(PRESENT), F.to_json(F.struct(*wrong.drop(PRESENT).columns))).alias("should_be")
-    is_ = F.to_json(F.struct(*stored.columns)).alias("is")
-    pairs = wrong.limit(SAMPLE).select(*key, should).join(stored.select(*key, is_), list(key), "left_outer")
+    should_be = F.when(F.col(PRESENT), F.to_json(F.struct(*wrong.drop(PRESENT).columns))).alias("should_be")
+    is_there = stored.select(*key, F.to_json(F.struct(*stored.columns)).alias("is"))
+    pairs = wrong.limit(SAMPLE).select(*key, should_be).join(is_there, list(key), "left_outer")
     return [row.asDict() for row in pairs.collect()]
 
 
 def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
-    The change feed holds the difference alone, so followers go on. Where columns or key changed the whole table is
-    replaced, and what reads it must be rebuilt too.
+    The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
+    is replaced whole.
 
     Raises:
         InputChanged: an input was never computed, so there is nothing to compute from.
         NotCommitted: other runs kept committing first.
     """
     began = time.monotonic()
-    name = f"{topology.name}/{target.name}"
-    path = doors.lakehouse.table(topology.name, target.name)
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
         pins = pin(doors, topology.name, target)
         if not pins.inputs:
-            raise InputChanged(f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`")
-        try:
-            before = positions.read(path, name)
-        except PositionLost:
-            before = positions.salvage(path, name)
-        session = doors.engine.session()
-        try:
-            now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
-            schema = rows(target.plan, ALL, now).schema
-            if before is None:
-                before = table.create(session, path, name, schema, run, definition(topology, target))
-            elif before.position.n == 0 or before.properties.get(table.DEFINITION) != definition(topology, target):
-                before = _new_epoch(session, topology, target, path, before, run)
-            position = replace(
-                before.position, n=before.position.n + 1, run=run, cut=pins.cut, inputs=pins.inputs,
-                data_version=before.data_version, whole=True,
+            raise InputChanged(
+                f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
-            if _version(session, path, before.version).schema == schema:
-                done = whole(session, target, path, before, position, now, None)
-            else:
-                after = commit.replace_all(rows(target.plan, ALL, now), path, position)
-                count = after.metrics.get("numOutputRows", 0) if after is not None else 0
-                done = after and Stepped(name, "stepped", before, after, touched=count, inserted=count)
-        finally:
-            session.stop()
+        state = _renewed(doors, topology, target, path, run)
+        with working(doors, topology, target, state, pins, run) as work:
+            done = _rebuilt(replace(work, position=replace(work.position, whole=True)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
-    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name} and try again")
+    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
 
 
-def _new_epoch(session: SparkSession, topology: Topology, target: Table, path: str, before: State, run: str) -> State:
-    """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
-    if before.position.epoch:
-        closing = replace(before.position, n=positions.RETIRED, run=run)
-        commit.append(session.read.format("delta").load(path).where("false"), path, closing)
-    fresh = replace(table.unpositioned(before.position.table, table.new_epoch(), run), data_version=before.data_version)
-    table.anchor(session, path, fresh, definition(topology, target))
-    state = positions.read(path, before.position.table)
-    assert state is not None, "it was read a moment ago"
+def _rebuilt(work: Work) -> Stepped | None:
+    batch = rows(work.target.plan, ALL, work.now)
+    if batch.schema == _version(work.session, work.path, work.before.version).schema:
+        return corrected(work, batch)
+    return replaced(work, batch)
+
+
+def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: str) -> State | None:
+    """The state to rebuild from: of a new epoch if the definition changed, or if the position was lost."""
+    name = f"{topology.name}/{target.name}"
+    try:
+        state = positions.read(path, name)
+    except PositionLost:
+        return _new_epoch(doors, positions.salvage(path, name), path, run, definition(topology, target))
+    if state is None:
+        return None
+    try:
+        check_definition(topology, target, state)
+    except PlanChanged:
+        return _new_epoch(doors, state, path, run, definition(topology, target))
     return state
+
+
+def _new_epoch(doors: Doors, state: State, path: str, run: str, given: str) -> State | None:
+    """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
+    name = state.position.table
+    session = doors.engine.session()
+    try:
+        if state.position.epoch:
+            nothing = session.read.format("delta").load(path).where("false")
+            commit.append(nothing, path, replace(state.position, n=positions.RETIRED, run=run))
+        fresh = replace(table.unpositioned(name, table.new_epoch(), run), data_version=state.data_version)
+        table.anchor(session, path, fresh, given)
+    finally:
+        session.stop()
+    return positions.read(path, name)

@@ -16,8 +16,7 @@ from spark.engine import position as positions
 from spark.engine.changes import Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged
 from spark.engine.pin import Pins, pin
-from spark.engine.position import Position, State
-from spark.operators.algebra import ALL, PRESENT, col, present, quoted, rows, touched
+from spark.operators.algebra import ALL, PRESENT, present, rows, touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.engine.doors import Doors
+    from spark.engine.position import Position, State
     from spark.topology.topology import Table, Topology
 
 TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
-SOURCE = "__source"
 
 Outcome = Literal["stepped", "positioned", "idle", "waiting"]
 """Rows and position committed; only the position; nothing to do; an input is behind."""
@@ -57,6 +56,19 @@ class Stepped:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Work:
+    """One try at one table: where it is, what it was, and what it shall be computed from."""
+
+    session: SparkSession
+    target: Table
+    path: str
+    before: State
+    position: Position
+    now: Pinned
+    gate: Gate | None
+
+
 def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Bring a table to the newest cut that all its inputs reached.
 
@@ -68,8 +80,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         NotCommitted: other runs kept stepping first.
     """
     began = time.monotonic()
-    name = f"{topology.name}/{target.name}"
-    path = doors.lakehouse.table(topology.name, target.name)
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
@@ -79,132 +90,148 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         if (pins.inputs, pins.cut) == here or not pins.inputs:
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
-        session = doors.engine.session()
-        try:
-            done = _step(doors, session, topology, target, state, pins, run, gate)
-        finally:
-            session.stop()
+        with working(doors, topology, target, state, pins, run, gate) as work:
+            done = _computed(work) if work.before.position.n == 0 else _advanced(work)
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
-    raise NotCommitted(f"{name}: {TRIES} times another run stepped first; is more than one tick of {topology.name} running?")
-
-
-def _step(
-    doors: Doors,
-    session: SparkSession,
-    topology: Topology,
-    target: Table,
-    before: State | None,
-    pins: Pins,
-    run: str,
-    gate: Gate | None,
-) -> Stepped | None:
-    """One try. None: somebody else made this step."""
-    name = f"{topology.name}/{target.name}"
-    path = doors.lakehouse.table(topology.name, target.name)
-    now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
-    if before is None:
-        schema = rows(target.plan, ALL, now).schema
-        before = table.create(session, path, name, schema, run, definition(topology, target))
-    position = replace(
-        before.position, n=before.position.n + 1, run=run, cut=pins.cut, inputs=pins.inputs, data_version=before.data_version
+    raise NotCommitted(
+        f"{name}: {TRIES} times another run stepped first; is more than one tick of {topology.name} running?"
     )
-    if before.position.n == 0:
-        return whole(session, target, path, before, replace(position, whole=True), now, gate)
-    check_inputs(name, before.position, pins)
-    span = Between(replace(now, inputs=before.position.inputs, cut=before.position.cut), now)
-    source = touched(target.plan, span)
-    if source is None:
-        after = commit.append(session.read.format("delta").load(path).where("false"), path, position)
-        return after and Stepped(name, "positioned", before, after)
-    with checked(session, source, gate) as source:
-        after = merged(session, source, span.few, target, path, position)
-        return after and Stepped(name, "stepped", before, after, **counts(after))
 
 
 @contextmanager
-def checked(session: SparkSession, batch: DataFrame, gate: Gate | None) -> Iterator[DataFrame]:
-    """Pass what is about to be committed through the gate. It is computed once: what was looked at is what is merged."""
-    if gate is None:
+def working(
+    doors: Doors,
+    topology: Topology,
+    target: Table,
+    state: State | None,
+    pins: Pins,
+    run: str,
+    gate: Gate | None = None,
+) -> Iterator[Work]:
+    """An engine session for one try, and what it needs; the table is created if it is not there yet."""
+    path = doors.lakehouse.table(topology.name, target.name)
+    session = doors.engine.session()
+    try:
+        session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
+        now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
+        if state is None:
+            schema = rows(target.plan, ALL, now).schema
+            name = f"{topology.name}/{target.name}"
+            state = table.create(session, path, name, schema, run, definition(topology, target))
+        position = replace(
+            state.position,
+            n=state.position.n + 1,
+            run=run,
+            cut=pins.cut,
+            inputs=pins.inputs,
+            data_version=state.data_version,
+            whole=False,
+        )
+        yield Work(session, target, path, state, position, now, gate)
+    finally:
+        session.stop()
+
+
+def _advanced(work: Work) -> Stepped | None:
+    """Replace the touched keys. None: somebody else made this step."""
+    was = work.before.position
+    _check_inputs(was, work.position)
+    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now)
+    source = touched(work.target.plan, span)
+    if source is None:
+        nothing = work.session.read.format("delta").load(work.path).where("false")
+        return _done(work, "positioned", commit.append(nothing, work.path, work.position))
+    with checked(work, source) as batch:
+        return merged(work, batch, span.few)
+
+
+def _computed(work: Work) -> Stepped | None:
+    """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
+    whole = replace(work, position=replace(work.position, whole=True))
+    with checked(whole, rows(work.target.plan, ALL, work.now)) as batch:
+        if work.before.data_version == 0:
+            return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
+        return corrected(whole, batch)
+
+
+def corrected(work: Work, batch: DataFrame) -> Stepped | None:
+    """Merge what differs from all the rows a table should have. None: somebody else committed first."""
+    stored = work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
+    return merged(work, merge.difference(batch, stored, work.target.plan.key), few=False)
+
+
+def replaced(work: Work, batch: DataFrame) -> Stepped | None:
+    """Replace all rows, and the columns. None: somebody else committed first."""
+    return _done(work, "stepped", commit.replace_all(batch, work.path, work.position))
+
+
+def merged(work: Work, source: DataFrame, few: bool) -> Stepped | None:
+    """Merge one row per touched key into the table. None: somebody else made this step."""
+    schema = source.drop(PRESENT).schema
+    (F.broadcast(source) if few else source).createOrReplaceTempView("__source")
+    statement = merge.statement(work.path, "__source", work.target.plan.key, schema)
+    return _done(work, "stepped", commit.run(work.session, statement, work.path, work.position))
+
+
+@contextmanager
+def checked(work: Work, batch: DataFrame) -> Iterator[DataFrame]:
+    """Pass what is about to be committed through the gate; what was looked at is what is committed."""
+    if work.gate is None:
         yield batch
         return
     batch.createOrReplaceTempView("__batch")
-    session.sql("CACHE TABLE __checked AS SELECT * FROM __batch").collect()
+    work.session.sql("CACHE TABLE __checked AS SELECT * FROM __batch").collect()
     try:
-        cached = session.table("__checked")
-        gate(present(cached) if PRESENT in cached.columns else cached)
-        yield cached
+        kept = work.session.table("__checked")
+        work.gate(present(kept) if PRESENT in kept.columns else kept)
+        yield kept
     finally:
-        session.sql("UNCACHE TABLE IF EXISTS __checked").collect()
+        work.session.sql("UNCACHE TABLE IF EXISTS __checked").collect()
 
 
-def whole(
-    session: SparkSession, target: Table, path: str, before: State, position: Position, now: Pinned, gate: Gate | None
-) -> Stepped | None:
-    """Compute every key: all rows into a table that has none, the difference into one that has some."""
-    with checked(session, rows(target.plan, ALL, now), gate) as batch:
-        if before.data_version == 0:
-            after = commit.append(batch, path, position)
-            count = after.metrics.get("numOutputRows", 0) if after is not None else 0
-            return after and Stepped(position.table, "stepped", before, after, touched=count, inserted=count)
-        stored = session.read.format("delta").option("versionAsOf", before.version).load(path)
-        source = difference(batch, stored, target.plan.key)
-        after = merged(session, source, False, target, path, position)
-        return after and Stepped(position.table, "stepped", before, after, **counts(after))
-
-
-def difference(rows: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """One row for every key at which two tables differ: the row it should have, or `_present` false."""
-    schema = stored.schema
-    s = rows.select("*", F.lit(True).alias(PRESENT)).alias("s")
-    t = stored.select(*(col(name).alias(name) for name in schema.names), F.lit(True).alias("_stored")).alias("t")
-    on = F.expr(" AND ".join(f"s.{quoted(name)} = t.{quoted(name)}" for name in key))
-    differs = f"s.{PRESENT} IS NULL OR t._stored IS NULL OR NOT ({merge.same(schema, 's', 't', key)})"
-    values = [
-        F.coalesce(col(name, "s"), col(name, "t")).alias(name) if name in key else col(name, "s").alias(name)
-        for name in schema.names
-    ]
-    return s.join(t, on, "full_outer").where(differs).select(*values, F.expr(f"s.{PRESENT} IS NOT NULL").alias(PRESENT))
-
-
-def merged(session: SparkSession, source: DataFrame, few: bool, target: Table, path: str, position: Position) -> State | None:
-    """Merge one row per touched key into the table. None: somebody else made this step."""
-    schema = source.drop(PRESENT).schema
-    (F.broadcast(source) if few else source).createOrReplaceTempView(SOURCE)
-    return commit.run(session, merge.statement(path, SOURCE, target.plan.key, schema), path, position)
-
-
-def counts(state: State) -> dict[str, int]:
-    """How many keys the newest commit touched, and what happened to their rows."""
-    names = {"touched": "numSourceRows", "inserted": "numTargetRowsInserted"}
-    names |= {"updated": "numTargetRowsUpdated", "deleted": "numTargetRowsDeleted"}
-    return {ours: state.metrics.get(theirs, 0) for ours, theirs in names.items()}
+def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:
+    if after is None:
+        return None
+    counted = after.metrics
+    inserted = counted.get("numTargetRowsInserted", counted.get("numOutputRows", 0))
+    return Stepped(
+        work.position.table,
+        outcome,
+        work.before,
+        after,
+        touched=counted.get("numSourceRows", inserted),
+        inserted=inserted,
+        updated=counted.get("numTargetRowsUpdated", 0),
+        deleted=counted.get("numTargetRowsDeleted", 0),
+    )
 
 
 def definition(topology: Topology, target: Table) -> str:
-    """What a table is computed by, as text that is kept with the table."""
-    return json.dumps(topology.definition(target.name), sort_keys=True)
+    """What a table is computed by, as text that is kept with the table: to compare, and to show."""
+    return json.dumps({"fingerprint": topology.fingerprint(target.name), "is": topology.describe(target.name)})
 
 
 def check_definition(topology: Topology, target: Table, state: State) -> None:
     """Refuse to go on with a table that another definition computed."""
-    stored, given = state.properties[table.DEFINITION], definition(topology, target)
-    if stored == given:
+    given = json.loads(definition(topology, target))
+    stored = json.loads(state.properties[table.DEFINITION])
+    if stored["fingerprint"] == given["fingerprint"]:
         return
-    pretty = [json.dumps(json.loads(text), sort_keys=True, indent=2).splitlines() for text in (stored, given)]
-    difference = "\n".join(unified_diff(*pretty, "computed by", "declared now", n=1, lineterm=""))
+    texts = (stored["is"].splitlines(), given["is"].splitlines())
+    difference = "\n".join(unified_diff(*texts, "computed by", "declared now", lineterm=""))
     raise PlanChanged(
-        f"{topology.name}/{target.name} was computed by another definition ({target.line}):\n{difference}\n"
-        f"run `tidetable rebuild {topology.name}.{target.name}`"
+        f"{topology.name}.{target.name} was computed by another definition than the one at {target.line}:\n"
+        f"{difference}\nrun `tidetable rebuild {topology.name}.{target.name}`"
     )
 
 
-def check_inputs(name: str, position: Position, pins: Pins) -> None:
+def _check_inputs(was: Position, will: Position) -> None:
     """Refuse to go on from versions of a table that is no longer there."""
-    for table_name, pinned in pins.inputs.items():
-        known = position.inputs.get(table_name)
+    for name, pinned in will.inputs.items():
+        known = was.inputs.get(name)
         if known is None or known.id != pinned.id or known.version > pinned.version:
             raise InputChanged(
-                f"{name} was computed from {table_name} ({known}), which is now {pinned}: it was dropped and made anew, "
-                f"or restored. Run `tidetable rebuild {name.replace('/', '.')}`"
+                f"{will.table} was computed from {name} ({known}), which is now {pinned}: it was dropped and made "
+                f"anew, or restored. Run `tidetable rebuild {will.table.replace('/', '.')}`"
             )

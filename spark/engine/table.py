@@ -45,7 +45,9 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     anchor = unpositioned(table, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
     columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
-    session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})").collect()
+    session.sql(
+        f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})"
+    ).collect()
     state = positions.read(path, table)
     if state is None:
         raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")

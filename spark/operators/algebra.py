@@ -41,9 +41,13 @@ class Snapshot(Protocol):
 class Span(Protocol):
     """From one position to a later one."""
 
-    after: Snapshot
-    few: bool
-    """Whether what changed is little enough to be sent to every task."""
+    @property
+    def after(self) -> Snapshot:
+        """Every input at the later position."""
+
+    @property
+    def few(self) -> bool:
+        """Whether what changed is little enough to be sent to every task."""
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
@@ -56,7 +60,7 @@ class Span(Protocol):
 
 
 @singledispatch
-def touched(node: Node, span: Span) -> DataFrame | None:
+def touched(node: Node, span: Span) -> DataFrame | None:  # noqa: ARG001  # each operator registers its own
     """Every key whose row may differ across the span, with the row it has afterwards (or `_present` false).
 
     One row per key. None where nothing that the node reads has moved.
@@ -65,7 +69,7 @@ def touched(node: Node, span: Span) -> DataFrame | None:
 
 
 @singledispatch
-def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noqa: ARG001  # as above
     """The rows at `keys` (a frame of the node's key columns, few and distinct), or at ALL keys, in one snapshot."""
     raise TypeError(f"no operator is registered for {type(node).__name__}")
 

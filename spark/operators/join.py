@@ -7,15 +7,25 @@ A null foreign key finds nothing: no row in an inner join, a null right side in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import reduce
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import ALL, OURS, PRESENT, Snapshot, Span, col, cols, present, quoted, rows, touched
+from spark.operators.algebra import (
+    ALL,
+    OURS,
+    PRESENT,
+    Snapshot,
+    Span,
+    col,
+    cols,
+    present,
+    quoted,
+    rows,
+    touched,
+)
 from spark.topology.nodes import Join
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @touched.register(Join)
@@ -32,13 +42,7 @@ def _(join: Join, span: Span) -> DataFrame | None:
             changed = left.select(*cols(join.key))
             lookers = lookers.join(F.broadcast(changed) if span.few else changed, list(join.key), "left_anti")
         parts.append(joined(join, lookers.withColumn(PRESENT, F.lit(True)), present(right), span.few))
-    match parts:
-        case []:
-            return None
-        case [part]:
-            return part
-        case [left_driven, right_driven]:
-            return left_driven.unionByName(right_driven)
+    return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 @rows.register(Join)

@@ -26,7 +26,9 @@ def _(select: Select, keys: DataFrame | None, now: Snapshot) -> DataFrame:
 
 def selected(select: Select, source: DataFrame) -> DataFrame:
     """One row per source row. Nothing is computed for an absent row: under ANSI rules it could fail."""
-    kept = PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
+    kept = (
+        PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
+    )
     computed = [
         F.expr(quoted(name) if name in select.key else f"CASE WHEN {PRESENT} THEN {text} END").alias(name)
         for name, text in select.select

@@ -1,8 +1,8 @@
 """JSON bytes to typed columns. What does not decode is said in `_error`; nothing is dropped.
 
 A value must be a JSON object whose fields have the declared types; fields that are not declared are left out, declared
-ones that are missing are null. A value of no bytes, or of the JSON literal null, is a tombstone. A key of one column may
-be an object or a bare scalar: `{"id": 7}`, `7`, `"7"`; a key of several columns is an object.
+ones that are missing are null. A record without a value, or with the JSON literal null, is a tombstone. A key of one
+column may be an object or a bare scalar: `{"id": 7}`, `7`, `"7"`; a key of several columns is an object.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
+    from spark.topology.consumed import Consumed
     from spark.topology.nodes import Column
-    from spark.topology.topology import Consumed
 
 CORRUPT = "_corrupt"
 OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
@@ -38,7 +38,7 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     keyed = parsed.select("*", *key)
     deleted = F.col("_v").isNull()
     no_key = F.expr(" AND ".join(f"{quoted(column.name)} IS NULL" for column in consumed.key))
-    bad_key = F.col("_k").isNotNull() & no_key & ~_is_null_object(consumed.key)
+    bad_key = F.col("_k").isNotNull() & no_key & ~_is_null_object()
     error = F.when(bad_key | _broken("_k", "_ko", bare=len(consumed.key) == 1), _says("key", consumed.key)).when(
         ~deleted & _broken("_v", "_vo", bare=False), _says("value", value)
     )
@@ -71,7 +71,7 @@ def _key(column: Column, bare: bool) -> Expression:
     return F.when(F.col("_k").rlike(r"^\s*\{"), field).otherwise(scalar.try_cast(str(column.type)))
 
 
-def _is_null_object(columns: tuple[Column, ...]) -> Expression:
+def _is_null_object() -> Expression:
     """The key says itself that it has no value, which is a record without a key and not a broken one."""
     return F.col("_k").rlike(r"^\s*\{.*\}\s*$") & F.col(f"_ko.{CORRUPT}").isNull() | (F.trim("_k") == "null")
 

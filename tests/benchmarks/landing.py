@@ -1,0 +1,80 @@
+"""(a) Landing a million JSON records from four partitions, beside a hand-written Spark job that does the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from spark.engine.land import capture, land
+from tests.benchmarks.measure import Row, row
+from tests.benchmarks.shop import ORDER, order, produce, shop
+
+if TYPE_CHECKING:
+    from tests.benchmarks.measure import Bench
+
+
+def run(bench: Bench) -> list[Row]:
+    """Records per second of both, turn by turn in one run."""
+    count = bench.scaled(1_000_000)
+    rng = random.Random(1)
+    for topic in ("orders", "customers"):
+        bench.kafka.create_topic(topic, 4)
+    produce(
+        bench.kafka,
+        "orders",
+        ((number, order(rng, 100_000)) for number in bench.progress(range(count), "producing orders")),
+    )
+    bench.engine_warm_up()
+    ours, theirs = [], []
+    for turn in bench.turns("landing"):
+        topology = shop(f"land{turn}")
+        source = topology.source("orders")
+        cut = capture(bench.kafka, topology)
+        for seconds, work in (
+            (
+                ours,
+                lambda topology=topology, source=source, cut=cut: land(bench.doors, topology, source, cut, "bench"),
+            ),
+            (theirs, lambda turn=turn, cut=cut: _by_hand(bench, turn, next(iter(cut.values())).offsets)),
+        ):
+            began = time.monotonic()
+            work()
+            seconds.append(time.monotonic() - began)
+    return [
+        row(
+            "land 1 M records of 140 bytes, 4 partitions",
+            [count / s for s in ours],
+            "records/s",
+            at_least=120_000,
+        ),
+        row("the same by a hand-written Spark job", [count / s for s in theirs], "records/s"),
+        row("ours / by hand", [a / b for a, b in zip(ours, theirs, strict=True)], "x time", at_most=1.10),
+    ]
+
+
+def _by_hand(bench: Bench, turn: int, end: dict[int, int]) -> None:
+    """What one would write: read, parse, append, with the coordinates and Delta's idempotent write."""
+    session = bench.engine.session()
+    records = (
+        session.read.format("kafka")
+        .options(**bench.kafka.spark_options())
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", json.dumps({"orders": end}))
+        .load()
+    )
+    parsed = records.select(
+        F.col("key").cast("string").cast("bigint").alias("order_id"),
+        F.from_json(F.col("value").cast("string"), ORDER).alias("value"),
+        F.col("timestamp").alias("_timestamp"),
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+    ).select("order_id", "value.*", "_timestamp", "_topic", "_partition", "_offset")
+    writer = parsed.write.format("delta").mode("append").option("txnAppId", f"hand{turn}").option("txnVersion", 1)
+    writer.save(bench.lakehouse.table("by_hand", f"orders{turn}"))
+    session.stop()

@@ -1,0 +1,164 @@
+"""What every benchmark has: the servers, turns, and rows with a median, a spread and a limit."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+from rich.console import Console
+from rich.progress import track
+
+from resources.embedded_kafka import EmbeddedKafka
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from spark.engine.doors import Doors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: the median of its turns, their least and greatest, and the limit it is measured against."""
+
+    what: str
+    unit: str
+    median: float
+    least: float
+    greatest: float
+    turns: int
+    limit: str
+    holds: bool | None
+
+
+def row(
+    what: str, values: Sequence[float], unit: str, at_least: float | None = None, at_most: float | None = None
+) -> Row:
+    """A row of the turns' values."""
+    median = statistics.median(values)
+    limit, holds = "", None
+    if at_least is not None:
+        limit, holds = f">= {at_least:,g}", median >= at_least
+    if at_most is not None:
+        limit, holds = f"<= {at_most:,g}", median <= at_most
+    return Row(what, unit, median, min(values), max(values), len(values), limit, holds)
+
+
+@dataclass(frozen=True)
+class NoEngine:
+    """An engine that must not be needed."""
+
+    def session(self) -> SparkSession:
+        """Fail."""
+        raise AssertionError("an idle tick opened an engine session")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The servers of one run, in a lake of their own."""
+
+    lake: Path
+    repeat: int
+    scale: float
+    console: Console
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine as users get it."""
+        return Engine(self.lake, cores="2")
+
+    @cached_property
+    def broker(self) -> EmbeddedKafka:
+        """The broker, on the same cores."""
+        return EmbeddedKafka(self.lake)
+
+    @cached_property
+    def kafka(self) -> Kafka:
+        """A connection to the broker."""
+        return Kafka({"bootstrap.servers": self.broker.start()})
+
+    @cached_property
+    def lakehouse(self) -> Lakehouse:
+        """Where the tables are."""
+        return Lakehouse(str(self.lake))
+
+    @cached_property
+    def doors(self) -> Doors:
+        """Everything outside."""
+        return Doors(self.engine, self.lakehouse, self.kafka)
+
+    @cached_property
+    def idle_doors(self) -> Doors:
+        """Everything outside but the engine."""
+        return Doors(NoEngine(), self.lakehouse, self.kafka)
+
+    def scaled(self, count: int) -> int:
+        """A number of records, smaller where only the benchmark itself is tried."""
+        return int(count * self.scale)
+
+    def turns(self, what: str, warm_up: int = 0) -> Iterable[int]:
+        """The turns of a case, and some before it that are not counted."""
+        return track(range(self.repeat + warm_up), what, console=self.console)
+
+    def progress(self, items: Sequence[Item], what: str) -> Iterable[Item]:
+        """Long preparation, seen."""
+        return track(items, what, console=self.console)
+
+    def say(self, text: str) -> None:
+        """A line beside the progress."""
+        self.console.print(f"  [dim]{text}")
+
+    def engine_warm_up(self) -> None:
+        """Start the engine and let it run a job: a cold JVM is not what is measured."""
+        session = self.engine.session()
+        session.range(1_000_000).selectExpr("sum(id)").collect()
+        session.stop()
+
+    def same(self, one: str, other: str) -> None:
+        """Two tables must hold the same rows, or the comparison was of two different things."""
+        session = self.engine.session()
+        a, b = (session.read.format("delta").load(path) for path in (one, other))
+        columns = a.columns
+        differing = a.exceptAll(b.select(*columns)).count() + b.select(*columns).exceptAll(a).count()
+        session.stop()
+        assert differing == 0, f"{one} and {other} differ in {differing} rows"
+
+    def memory(self) -> list[Row]:
+        """Peak resident memory of engine, broker and this client, as the kernel kept it."""
+        pids = {"engine": self.engine.running(), "broker": self.broker.running()}
+        peaks = {name: _peak(running.pid) for name, running in pids.items() if running is not None}
+        peaks["client"] = _peak(psutil.Process().pid)
+        return [row(f"peak memory, {name}", [peak], "MiB") for name, peak in peaks.items()]
+
+
+def _peak(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(f"/proc/{pid}/status names no peak; this benchmark needs Linux")
+
+
+def machine() -> dict[str, str | int]:
+    """What it ran on."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "",
+    )
+    return {
+        "cpu": model,
+        "cores": psutil.cpu_count() or 0,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_1m": str(round(psutil.getloadavg()[0], 1)),
+    }
