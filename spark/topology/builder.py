@@ -55,9 +55,7 @@ class StreamsBuilder:
         if not _is_int(max_task_idle_ms) or max_task_idle_ms < -1:
             do = "write milliseconds, 0, or -1 for no wait at all"
             raise place.mistake(f"max_task_idle_ms is {max_task_idle_ms!r}", do)
-        if max_records_per_tick is not None and (
-            not _is_int(max_records_per_tick) or max_records_per_tick < 1
-        ):
+        if max_records_per_tick is not None and (not _is_int(max_records_per_tick) or max_records_per_tick < 1):
             do = "write a number from 1, or None for no limit"
             raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
         if processing_guarantee not in _GUARANTEES:
@@ -74,9 +72,7 @@ class StreamsBuilder:
 
     def global_table(self, topic: str, consumed: Consumed, *, versioned: object = None) -> GlobalKTable:
         """A topic as a table that every step sees whole, stored under the topic's name."""
-        return GlobalKTable(
-            self._draft, _table(self._draft, "global_table", topic, consumed, versioned, user_line())
-        )
+        return GlobalKTable(self._draft, _table(self._draft, "global_table", topic, consumed, versioned, user_line()))
 
     def stream(self, topic: str, consumed: Consumed) -> KStream:
         """A topic as a stream: landed, without operators in this release."""
@@ -118,9 +114,7 @@ def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line
     return Source(topic, kind, consumed, line)
 
 
-def _table(
-    draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, versioned: object, line: Line
-) -> Latest:
+def _table(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, versioned: object, line: Line) -> Latest:
     source = _source(draft, kind, topic, consumed, line)
     if versioned is not None:
         place = Place(f"{kind} {topic}", line, {"": consumed.columns})

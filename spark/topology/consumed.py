@@ -52,9 +52,7 @@ class Consumed:
 def _check_key(key: tuple[Column, ...], place: Place) -> None:
     for column in key:
         if column.type is not None and column.type.startswith(_NO_KEY):
-            what = (
-                f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
-            )
+            what = f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
             do = "declare it as an integer, decimal, string, boolean, binary, date or timestamp"
             raise place.mistake(what, do)
 

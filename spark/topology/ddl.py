@@ -69,9 +69,7 @@ def parse_type(sql: Sql, at: int) -> tuple[str, int]:
 def legal_name(name: str, place: Place) -> str:
     """A column name that can be stored and is not one of ours."""
     if name.startswith("_"):
-        do = (
-            "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
-        )
+        do = "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
         raise place.mistake(f"the column name {name!r} begins with an underscore", do)
     if _FORBIDDEN.search(name):
         do = "choose a name without blanks and without any of . , ; { } ( ) = `"
@@ -93,9 +91,7 @@ def _parse_decimal(sql: Sql, at: int) -> tuple[str, int]:
     if not (precision.isdecimal() and scale.isdecimal()):
         raise _wrong(sql, at, "a decimal is written decimal(precision, scale)")
     if not (1 <= int(precision) <= _MAX_PRECISION and int(scale) <= int(precision)):
-        raise _wrong(
-            sql, at, f"a decimal has 1 to {_MAX_PRECISION} digits, and no more of them behind the point"
-        )
+        raise _wrong(sql, at, f"a decimal has 1 to {_MAX_PRECISION} digits, and no more of them behind the point")
     return f"decimal({int(precision)},{int(scale)})", close
 
 

@@ -61,8 +61,7 @@ def graph(topology: Topology) -> str:
     for table in topology.tables:
         followed = set(_followed(table.plan))
         lines += [
-            f"  {ids[scan.table]} {'-->' if scan in followed else '-.->'} {tables[table.name]}"
-            for scan in table.inputs
+            f"  {ids[scan.table]} {'-->' if scan in followed else '-.->'} {tables[table.name]}" for scan in table.inputs
         ]
     return "\n".join(lines) + "\n"
 
@@ -133,10 +132,8 @@ def _in_words(topology: Topology, table: Table) -> list[str]:
         f"  columns: {shown(value) or 'none'}",
         *_plan_in_words("is", table.plan, global_tables, "  "),
     ]
-    for scan in table.inputs:
-        words = "; and ".join(dict.fromkeys(cost for read, cost in costs(table.plan) if read == scan))
-        lines.append(f"  a change of {scan.table} costs: {words}")
-    return lines
+    ways = dict.fromkeys(costs(table.plan))
+    return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in ways]
 
 
 def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent: str) -> Iterator[str]:

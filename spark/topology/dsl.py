@@ -164,14 +164,10 @@ def _joined(
         do = "streams cannot be joined in this release; for a table, declare the topic with table()"
         raise place.mistake(f"{other.topic} is a stream, and no table can look a row up in it", do)
     if not isinstance(other, KTable | GlobalKTable):
-        raise place.mistake(
-            f"the right side is {other!r}", "join a handle that table() or global_table() returned"
-        )
+        raise place.mistake(f"the right side is {other!r}", "join a handle that table() or global_table() returned")
     if other.draft is not left.draft:
         what = f"{title(other.node)} belongs to another builder ({other.draft.name})"
-        raise place.mistake(
-            what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})"
-        )
+        raise place.mistake(what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})")
     if drive not in ("both", "left"):
         raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
     lookup = _lookup(left.node, other.node, on, place)
@@ -193,9 +189,7 @@ def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Plac
     for expression, column in zip(looked_up, right_key, strict=True):
         if None not in (expression.type, column.type) and expression.type != column.type:
             what = f"{expression.text} is {expression.type}, and the right key {column.name} is {column.type}"
-            raise place.mistake(
-                what, f'write on="cast({expression.text} as {column.type})", or declare equal types'
-            )
+            raise place.mistake(what, f'write on="cast({expression.text} as {column.type})", or declare equal types')
     return tuple(expression.text for expression in looked_up)
 
 
@@ -210,9 +204,7 @@ def _join_place(method: str, left: Node, other: object, line: Line) -> Place:
     return Place(f"{method} of {title(left)} with {right}", line, {"left": left.columns})
 
 
-def _check_no_window(
-    method: str, left: Node, other: object, within: object, grace: object, line: Line
-) -> None:
+def _check_no_window(method: str, left: Node, other: object, within: object, grace: object, line: Line) -> None:
     if within is not None or grace is not None:
         word = "within" if within is not None else "grace"
         place = _join_place(method, left, other, line)

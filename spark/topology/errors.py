@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spark.topology.nodes import Column, Line
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent / "_").removesuffix("_")  # ends with the separator
 
 
 class TopologyError(Exception):

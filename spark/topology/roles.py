@@ -35,6 +35,7 @@ _UNITS = frozenset(
     )
     for plural in ("", "s")
 )
+_BEFORE_OPERANDS = ("and", "between", "case", "div", "else", "ilike", "like", "not", "or", "rlike", "then", "when")
 _TAKE_UNITS = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
 _CASTS = ("cast", "try_cast")
 # What an expression may cast to, although no column can be declared so.
@@ -90,12 +91,13 @@ def roles(sql: Sql) -> Roles:
         end = start + 1
         while folded.at(end).is_(".") and folded.at(end + 1).is_name:
             end += 2
-        found.append(_role(folded, start, end, lambdas))
+        previous = found[-1] if found else "operator"
+        found.append(_role(folded, start, end, lambdas, previous))
         found.extend("part" for _ in range(start + 1, end))
     return Roles(folded, tuple(found))
 
 
-def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda]) -> Role:
+def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda], previous: Role) -> Role:
     before, token, behind = sql.before(start), sql.at(start), sql.at(end)
     word = token.lower if token.kind == "word" and end == start + 1 else ""
     if before.is_("."):
@@ -112,7 +114,17 @@ def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda]) -> Role:
         return "word" if listed else "function"
     if word in _CONSTANTS:
         return "constant"
-    return "word" if word in _KEYWORDS and len(sql.tokens) > 1 else "column"
+    if word not in _KEYWORDS or len(sql.tokens) == 1:
+        return "column"
+    # a column may be called `end` or `to`: where an operand must stand, it does
+    columns = {column.name.lower() for column in sql.place.columns.get("", ())}
+    return "column" if word in columns and _wants_operand(before, previous) else "word"
+
+
+def _wants_operand(before: Token, previous: Role) -> bool:
+    if previous == "word":
+        return before.is_(*_BEFORE_OPERANDS)
+    return previous == "operator" and before.kind != "type" and not before.is_(")", "]")
 
 
 def _is_unit(sql: Sql, index: int, word: str) -> bool:

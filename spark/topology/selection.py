@@ -57,9 +57,7 @@ def _selected(
     )
 
 
-def _expanded(
-    item: str, stars: Mapping[str, list[tuple[str, Column]]], place: Place
-) -> Iterator[tuple[str, Column]]:
+def _expanded(item: str, stars: Mapping[str, list[tuple[str, Column]]], place: Place) -> Iterator[tuple[str, Column]]:
     star = item.replace(" ", "").lower() if isinstance(item, str) else ""
     if star in stars:
         yield from stars[star]

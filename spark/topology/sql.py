@@ -95,22 +95,18 @@ def _unknown(sql: Sql, start: int, path: list[str], side: str) -> TopologyError:
         what = f"{'.'.join(path)!r} is qualified, and there is one source here"
         return sql.wrong(start, what, f"write {path[1]}")
     what = f"{path[0]!r} is not a column of the {f'{side} side' if side else 'source'}"
-    return sql.wrong(
-        start, what, "write one of its columns" + did_you_mean(path[0], [c.name for c in columns])
-    )
+    return sql.wrong(start, what, "write one of its columns" + did_you_mean(path[0], [c.name for c in columns]))
 
 
 def _unqualified(sql: Sql, start: int, names: list[str]) -> TopologyError:
     for name in names:
-        sides = [
-            side for side, columns in sql.place.columns.items() if column_named(name, columns + OWN_COLUMNS)
-        ]
+        sides = [side for side, columns in sql.place.columns.items() if column_named(name, columns + OWN_COLUMNS)]
         if sides:
             what = f"{'.'.join(names)!r} does not say which side it is of"
             return sql.wrong(start, what, "write " + " or ".join(f"{side}.{name}" for side in sides))
-    known = [f"{side}.{column.name}" for side, columns in sql.place.columns.items() for column in columns]
+    known = [column.name for columns in sql.place.columns.values() for column in columns]
     what = f"{'.'.join(names)!r} is not a column of either side"
-    return sql.wrong(start, what, "write left.name or right.name" + did_you_mean(names[-1], known))
+    return sql.wrong(start, what, "write left.column or right.column" + did_you_mean(names[-1], known))
 
 
 def _cast_type(found: Roles) -> str | None:

@@ -88,9 +88,7 @@ def lex(text: str, place: Place) -> Sql:
         if match is None:
             raise _unreadable(text, at, place)
         if match.lastgroup == "comment":
-            raise place.mistake(
-                f"{text!r} holds a comment", "write the comment in Python, beside the SQL text"
-            )
+            raise place.mistake(f"{text!r} holds a comment", "write the comment in Python, beside the SQL text")
         spaced, was_spaced = match.lastgroup == "space", spaced
         if not spaced:
             tokens.append(Token(cast(Kind, match.lastgroup), match.group(), at, was_spaced))
@@ -109,9 +107,7 @@ def _unreadable(text: str, at: int, place: Place) -> TopologyError:
     where = f"{text[at]} at character {at + 1} of {text!r}"
     if text[at] in "'\"`":
         return place.mistake(f"the quote {where} is never closed", "close it")
-    return place.mistake(
-        f"the {where} means nothing there", "take it out, or put a name that holds it in `backquotes`"
-    )
+    return place.mistake(f"the {where} means nothing there", "take it out, or put a name that holds it in `backquotes`")
 
 
 def _check_balance(sql: Sql) -> None:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from spark.topology.consumed import Consumed as Consumed  # a source's part, and found beside it
+from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.nodes import Column, Join, Latest, Line, Node, Scan, Select, over, scans
@@ -102,9 +103,7 @@ class Topology:
         """The topology that `to_dict` made this data of."""
         topology = from_plain(data, _KINDS)
         if not isinstance(topology, Topology):
-            raise TopologyError(
-                f"Topology.from_dict: the data is a {data['is']}; give it what to_dict() returned"
-            )
+            raise TopologyError(f"Topology.from_dict: the data is a {data['is']}; give it what to_dict() returned")
         return topology
 
     def fingerprint(self, table: str | None = None) -> str:
@@ -129,7 +128,14 @@ _KINDS: Final = {
 
 
 def _names_alone(node: Node) -> Node:
-    return replace(node, columns=()) if isinstance(node, Scan) else over(node, _names_alone)
+    """A plan without the columns that its inputs have, and that filters of them merely pass on."""
+    match node:
+        case Scan():
+            return replace(node, columns=())
+        case Select(where=str()) if all(text == quoted(name) for name, text in node.select):
+            return replace(node, source=_names_alone(node.source), select=(), columns=())
+        case _:
+            return over(node, _names_alone)
 
 
 def _hash(data: Plain) -> str:

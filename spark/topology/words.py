@@ -46,7 +46,7 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
         case Join(left=left, right=right, on=on, drive=drive):
             looked_up = f", each looked up once in {title(right)}"
             if drive == "left":
-                driven = "nothing: it is looked up, and its changes are not followed"
+                driven = "nothing; it is looked up, and its changes are not followed"
                 return (
                     *((scan, words + looked_up) for scan, words in costs(left)),
                     *((scan, driven) for scan, _ in costs(right)),

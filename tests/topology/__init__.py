@@ -1,0 +1,1 @@
+"""The topology alone: no JVM, milliseconds."""

@@ -1,0 +1,510 @@
+"""Every mistake is a TopologyError that names the node, the columns it has, a remedy and the user's line."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
+from spark.topology.dsl import KTable
+from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
+
+ORDER_COLUMNS = "order_id bigint, customer_id bigint, sku string, amount decimal(12,2)"
+CUSTOMER_COLUMNS = "customer_id bigint, name string, country string"
+JOINED = f"left has: {ORDER_COLUMNS}\n  right has: {CUSTOMER_COLUMNS}"
+LEFT_ALONE = f"left has: {ORDER_COLUMNS}"
+IT = f"it has: {ORDER_COLUMNS}"
+THIS_FILE = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else Path(__file__)
+
+Act = Callable[[Shop], object]
+
+
+def raised(act: Act) -> str:
+    """The message of a mistake made on the one line of a lambda; its last line is that line."""
+    with pytest.raises(TopologyError) as caught:
+        act(Shop())
+    message = str(caught.value)
+    assert message.endswith(f"\n  at {THIS_FILE}:{act.__code__.co_firstlineno}")
+    assert len(message.splitlines()) >= 3, "what, what to do, where"
+    return message
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("amout > 1", "'amout' is not a column of the source, at character 1"),
+        ("amout > 1", "did you mean amount?"),
+        ("amount > 1 AND _deleted", "'_deleted' is not a column"),
+        ("left.amount > 1", "'left.amount' is qualified, and there is one source here"),
+        ("orders.amount > 1", "write amount"),
+        ("sku.length > 1", "'length' is asked of 'sku', which is string and has no fields"),
+        ("", "the expression '' is empty"),
+        ("   ", "is empty"),
+        ("(amount > 1", "'(' is never closed, at character 1"),
+        ("amount > 1)", "')' closes nothing, at character 11"),
+        ("f(amount]", "']' closes nothing"),
+        ("sku = 'a", "the quote ' at character 7 of \"sku = 'a\" is never closed"),
+        ("`sku = 1", "the quote ` at character 1"),
+        ("amount >", "nothing stands after '>'"),
+        ("amount > AND sku = 'a'", "nothing stands after '>'"),
+        ("= 1", "nothing stands before '='"),
+        ("amount > 1 AND", "nothing stands after 'AND'"),
+        ("f(amount,)", "nothing stands after ','"),
+        ("amount sku", "no operator stands between 'amount' and 'sku'"),
+        ("amount 1", "no operator stands between 'amount' and '1'"),
+        ("amount > 1 AS large", "has a name, and here a name means nothing"),
+        ("amount, sku", "one text holds several expressions"),
+        ("amount > 1; drop", "the ; at character 11"),
+        ("amount = :limit", "':' means nothing"),
+        ("amount > 1 -- large", "holds a comment"),
+        ("amount /* large */ > 1", "holds a comment"),
+        ("struct(*) IS NULL", "* stands for all columns only as an item of its own"),
+        ("amount::money > 1", "there is no type 'money'"),
+        ("cast(amount AS decimal(50)) > 1", "a decimal has 1 to 38 digits"),
+        ("amount > (SELECT 1)", "a subquery reads a table that the plan does not know"),
+        ("EXISTS (SELECT 1 FROM other)", "a subquery reads a table"),
+        ("amount > avg(amount)", "avg() reads many rows, and an expression sees one"),
+        ("any(amount > 1)", "any() reads many rows"),
+        ("sum(amount) OVER (PARTITION BY sku) > 1", "a window function reads other rows"),
+        ("row_number() = 1", "row_number() reads many rows"),
+        ("explode(array(1)) = 1", "explode() makes several rows of one"),
+        ("window(_timestamp, '1 m').start IS NULL", "windows are not available in this release"),
+        ("rand() < 0.5", "rand() gives another answer when the plan is replayed"),
+        ("now() > _timestamp", "now() gives another answer when the plan is replayed"),
+        ("CURRENT_TIMESTAMP > _timestamp", "CURRENT_TIMESTAMP gives another answer"),
+        ("to_date(sku) = current_date", "current_date gives another answer"),
+        ("uuid() = sku", "uuid() gives another answer"),
+        ("monotonically_increasing_id() = 1", "gives another answer"),
+        ("input_file_name() = sku", "gives another answer"),
+        ("unix_timestamp() > 1", "unix_timestamp() gives another answer"),
+        ("_timestamp > timestamp 'now'", "timestamp 'now' gives another answer"),
+        ("to_date(sku) = date 'yesterday UTC'", "date 'yesterday UTC' gives another answer"),
+    ],
+)
+def test_a_wrong_condition_is_refused(sql: str, what: str) -> None:
+    message = raised(lambda shop: shop.orders.filter(sql))
+    assert message.startswith("filter of orders: ")
+    assert IT in message
+    assert what in message
+
+
+def test_a_condition_that_is_no_text_is_refused() -> None:
+    assert "True is no text" in raised(lambda shop: shop.orders.filter(True))  # type: ignore[arg-type]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("items", "what"),
+    [
+        (["amount * 2"], "'amount * 2' has no name\n"),
+        (["amount * 2"], "write 'amount * 2 AS name'"),
+        (["amount double_amount"], "no operator stands between"),
+        (["amount AS"], "AS is not followed by one name"),
+        (["amount AS a b"], "AS is not followed by one name"),
+        (["sku", "amount AS SKU"], "'amount AS SKU' makes a second column 'SKU'"),
+        (["*", "amount * 2 AS amount"], "give one of them another name: 'amount * 2 AS another_amount'"),
+        (["*", "amount"], "makes a second column 'amount'"),
+        (["customer_id AS order_id"], "is not the key 'order_id', but takes its name"),
+        (["order_id + 1 AS Order_Id"], "but takes its name"),
+        (["amount AS _amount"], "the column name '_amount' begins with an underscore"),
+        (["_timestamp"], "the column name '_timestamp' begins with an underscore"),
+        (["amount AS `the amount`"], "the column name 'the amount' cannot be stored"),
+        (["left.*"], "'left.*' names no columns here\n"),
+        (["left.*"], "write '*'"),
+        (["amout AS a"], "'amout' is not a column of the source"),
+        (["null AS a"], "write 'cast(null as string) AS a', or another type"),
+        ("sku, amount", "one text holds several expressions"),
+        ([1], "1 is no text"),
+    ],
+)
+def test_a_wrong_value_is_refused(items: list[str], what: str) -> None:
+    message = raised(lambda shop: shop.orders.map_values(items))
+    assert message.startswith("map_values of orders: ")
+    assert IT in message
+    assert what in message
+
+
+@pytest.mark.parametrize(
+    ("item", "what"),
+    [
+        ("name", "'name' does not say which side it is of, at character 1 of 'name'\n"),
+        ("name", "write right.name"),
+        ("upper(customer_id) AS c", "write left.customer_id or right.customer_id"),
+        ("_timestamp AS at", "write left._timestamp or right._timestamp"),
+        ("orders.amount AS a", "write left.amount"),
+        ("left.nam", "'nam' is not a column of the left side"),
+        ("right.nam", "did you mean name?"),
+        ("nam AS n", "write left.column or right.column; did you mean name?"),
+        ("left AS l", "'left' is not a column of either side"),
+        ("left.customer_id.x AS x", "'x' is asked of 'customer_id', which is bigint"),
+        ("right.customer_id AS order_id", "is not the key 'order_id', but takes its name"),
+        ("left.amount * 2", "has no name"),
+        ("*", "write 'left.*' or 'right.*'"),
+        ("orders.*", "write 'left.*' or 'right.*'"),
+        ("left._offset", "begins with an underscore"),
+        ("current_user() AS u", "gives another answer"),
+        ("current_user AS u", "gives another answer"),
+        ("max(left.amount) AS m", "max() reads many rows"),
+    ],
+)
+def test_a_wrong_item_of_a_join_is_refused(item: str, what: str) -> None:
+    message = raised(lambda shop: shop.orders.join(shop.customers, on="customer_id", select=[item]))
+    assert message.startswith("join of orders with customers: ")
+    assert JOINED in message
+    assert what in message
+
+
+def test_one_name_from_both_sides_is_refused() -> None:
+    message = raised(lambda shop: shop.orders.left_join(shop.orders, select=["left.*", "right.sku"]))
+    assert message.startswith("left_join of orders with orders: 'right.sku' makes a second column 'sku'")
+    assert "'right.sku AS another_sku'" in message
+
+
+@pytest.mark.parametrize(
+    ("on", "what", "columns"),
+    [
+        ("cust_id", "'cust_id' is not a column of the source", IT),
+        ("left.customer_id", "write customer_id", IT),
+        ("customer_id AS c", "here a name means nothing", IT),
+        ("customer_id, sku", "one text holds several expressions", IT),
+        (["customer_id", "sku"], "cannot look up the right key (customer_id bigint)", JOINED),
+        ([], "on=[] cannot look up the right key (customer_id bigint)", JOINED),
+        ("sku", "sku is string, and the right key customer_id is bigint", JOINED),
+        ("sku", 'write on="cast(sku as bigint)", or declare equal types', JOINED),
+        ("cast(customer_id as int)", "is int, and the right key customer_id is bigint", JOINED),
+        ("customer_id::int", 'write on="cast(customer_id::int as bigint)"', JOINED),
+        ("count(sku)", "count() reads many rows", IT),
+        ("rand()", "rand() gives another answer", IT),
+    ],
+)
+def test_a_wrong_lookup_is_refused(on: str | list[str], what: str, columns: str) -> None:
+    message = raised(lambda shop: shop.orders.join(shop.customers, on=on, select=["left.*"]))
+    assert message.startswith("join of orders with customers: ")
+    assert columns in message
+    assert what in message
+
+
+def keyed(shop: Shop, topic: str, key: str) -> KTable:
+    """A table with another key."""
+    return shop.builder.table(topic, Consumed.json(key=key, value="v int"))
+
+
+OTHER_JOINS: list[tuple[str, str, Act]] = [
+    (
+        "join of orders with t",
+        "order_id is bigint, and the right key id is int",
+        lambda shop: shop.orders.join(keyed(shop, "t", "id int"), select=["left.*"]),
+    ),
+    (
+        "join of orders with t",
+        "the left key (order_id) cannot look up the right key (id bigint, n int)",
+        lambda shop: shop.orders.join(keyed(shop, "t", "id bigint, n int"), select=["left.*"]),
+    ),
+    (
+        "left_join of orders with t",
+        "order_id is bigint, and the right key id is decimal(20,0)",
+        lambda shop: shop.orders.left_join(keyed(shop, "t", "id decimal(20)"), select=["left.*"]),
+    ),
+    (
+        "join of orders with customers",
+        "within= is for two streams, and the left side is a table",
+        lambda shop: shop.orders.join(shop.customers, on="customer_id", within="10s", select=["left.*"]),
+    ),
+    (
+        "left_join of orders with customers",
+        "leave out grace=",
+        lambda shop: shop.orders.left_join(shop.customers, on="customer_id", grace="10s", select=["left.*"]),
+    ),
+    (
+        "join of orders with customers",
+        'write drive="both" or drive="left"',
+        lambda shop: shop.orders.join(shop.customers, on="customer_id", select=[], drive="right"),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "join of orders with clicks",
+        "clicks is a stream, and no table can look a row up in it",
+        lambda shop: shop.orders.join(shop.clicks, select=["left.*"]),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "join of orders with str",
+        "the right side is 'customers'",
+        lambda shop: shop.orders.join("customers", select=["left.*"]),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "join of orders with customers",
+        "customers belongs to another builder (shop)",
+        lambda shop: shop.orders.join(Shop().customers, on="customer_id", select=["left.*"]),
+    ),
+    (
+        "outer_join of orders with customers",
+        "outer joins are not available in this release",
+        lambda shop: shop.orders.outer_join(shop.customers, select=["left.*"]),
+    ),
+    (
+        "outer_join of orders with customers",
+        "there is no foreign-key outer join",
+        lambda shop: shop.orders.outer_join(shop.customers, on="customer_id", select=["left.*"]),
+    ),
+    (
+        "right_join of orders with customers",
+        "turn it round: right.left_join(left, ...)",
+        lambda shop: shop.orders.right_join(shop.customers, on="customer_id", select=["left.*"]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "what", "act"), OTHER_JOINS)
+def test_a_join_that_cannot_be_is_refused(node: str, what: str, act: Act) -> None:
+    message = raised(act)
+    assert message.startswith(f"{node}: ")
+    assert LEFT_ALONE in message
+    assert what in message
+
+
+@pytest.mark.parametrize("method", ["join", "left_join", "outer_join"])
+def test_a_global_table_is_no_left_side(method: str) -> None:
+    message = raised(lambda shop: getattr(shop.products, method)(shop.orders, select=["left.*"]))
+    assert message.startswith(f"{method} of products with orders: a global table cannot be the left side")
+    assert "left has: sku string, title string\n" in message
+    assert "declare products with table()" in message
+
+
+@pytest.mark.parametrize("method", ["join", "left_join", "outer_join"])
+def test_a_stream_has_no_operators(method: str) -> None:
+    message = raised(lambda shop: getattr(shop.clicks, method)(shop.products, on="sku", select=["left.*"]))
+    assert message.startswith(f"{method} of clicks with products: a stream is landed and has no operators")
+    assert "left has: user_id bigint, sku string, at timestamp\n" in message
+    assert "filter, map_values, join, left_join and materialize" in message
+
+
+def test_a_lookup_only_join_that_is_not_stored_is_refused_at_its_own_line() -> None:
+    def unstored(shop: Shop) -> None:
+        shop.orders.join(shop.products, on="sku", select=["right.title"], drive="left").filter("true")
+
+    shop = Shop()
+    unstored(shop)
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    line = unstored.__code__.co_firstlineno + 1
+    assert str(caught.value) == (
+        'join of orders with products: a join with drive="left" is no view\n'
+        "  it has: order_id bigint, title string\n"
+        "  write .materialize(name) behind it\n"
+        f"  at {THIS_FILE}:{line}"
+    )
+
+
+def test_a_view_of_a_stored_lookup_is_a_view_like_others() -> None:
+    shop = Shop()
+    stored = shop.orders.join(shop.products, on="sku", select=["right.title"], drive="left")
+    stored.filter("title IS NOT NULL").materialize("titled")
+    stored.materialize("looked_up")
+    assert [table.name for table in shop.builder.build().tables][-2:] == ["looked_up", "titled"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("orders", "'orders' is stored already, orders at tests/topology/shop.py:"),
+        ("Products", "'products' is stored already"),
+        ("_large", "the name '_large' cannot be a folder"),
+        (".large", "cannot be a folder"),
+        ("large/orders", "cannot be a folder"),
+        ("large orders", "cannot be a folder"),
+        ("", "cannot be a folder"),
+        ("x" * 250, "at most 249 characters"),
+    ],
+)
+def test_a_wrong_name_of_a_table_is_refused(name: str, what: str) -> None:
+    message = raised(lambda shop: shop.orders.filter("amount > 1").materialize(name))
+    assert message.startswith(f"table {name} (filter of orders): ")
+    assert IT in message
+    assert what in message
+
+
+def test_two_tables_of_one_name_are_told_by_both_lines() -> None:
+    shop = Shop()
+    shop.orders.filter("amount > 1").materialize("large")
+    with pytest.raises(TopologyError) as caught:
+        shop.orders.filter("amount > 2").materialize("large")
+    line = shop.builder.build().table("large").line
+    assert line is not None
+    message = str(caught.value)
+    assert message.startswith(
+        f"table large (filter of orders): 'large' is stored already, filter of orders at {line}\n"
+    )
+    assert message.endswith(f"  at {THIS_FILE}:{line.line + 2}")
+
+
+def test_the_same_rows_are_not_stored_twice() -> None:
+    shop = Shop()
+    shop.orders.filter("amount > 1").materialize("large")
+    with pytest.raises(TopologyError, match="the same rows are stored already, as 'large' at"):
+        shop.orders.filter("amount > 1").materialize("also_large")
+    with pytest.raises(TopologyError, match="the same rows are stored already, as 'orders' at"):
+        shop.orders.materialize("orders_again")
+
+
+def test_a_topic_cannot_take_the_name_of_a_table() -> None:
+    shop = Shop()
+    shop.orders.filter("amount > 1").materialize("large")
+    with pytest.raises(TopologyError, match="'large' is stored already, filter of orders at"):
+        shop.builder.table("large", ORDERS)
+
+
+def test_publishing_is_not_available() -> None:
+    message = raised(lambda shop: shop.orders.filter("amount > 1").to("large"))
+    assert message.startswith("filter of orders to topic large: publishing is not available in this release\n")
+    assert IT in message
+    assert "write materialize(name)" in message
+
+
+SOURCES: list[tuple[str, str, Act]] = [
+    (
+        "table orders",
+        "the topic is declared already, as table() at tests/topology/shop.py:",
+        lambda shop: shop.builder.table("orders", CUSTOMERS),
+    ),
+    (
+        "stream orders",
+        "declare a topic once and use its handle again",
+        lambda shop: shop.builder.stream("orders", ORDERS),
+    ),
+    (
+        "global_table clicks",
+        "the topic is declared already, as stream() at",
+        lambda shop: shop.builder.global_table("clicks", CLICKS),
+    ),
+    (
+        "table prices",
+        "versioned tables are not available in this release",
+        lambda shop: shop.builder.table("prices", PRODUCTS, versioned="7 days"),
+    ),
+    (
+        "global_table prices",
+        "leave out versioned=",
+        lambda shop: shop.builder.global_table("prices", PRODUCTS, versioned="7 days"),
+    ),
+    (
+        "table prices",
+        "it is consumed as 'id bigint'\n  write Consumed.json(",
+        lambda shop: shop.builder.table("prices", "id bigint"),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "stream a b",
+        "'a b' cannot be a topic",
+        lambda shop: shop.builder.stream("a b", PRODUCTS),
+    ),
+    (
+        "stream ..",
+        "'..' cannot be a topic",
+        lambda shop: shop.builder.stream("..", PRODUCTS),
+    ),
+    (
+        "table _schemas (_schemas)",
+        "the name '_schemas' cannot be a folder",
+        lambda shop: shop.builder.table("_schemas", PRODUCTS),
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "what", "act"), SOURCES)
+def test_a_wrong_source_is_refused(node: str, what: str, act: Act) -> None:
+    message = raised(act)
+    assert message.startswith(f"{node}: ")
+    assert what in message
+
+
+def test_a_topic_declared_twice_shows_its_columns() -> None:
+    assert IT in raised(lambda shop: shop.builder.table("orders", CUSTOMERS))
+
+
+CONSUMED: list[tuple[str, str, Act]] = [
+    (
+        "Consumed.json key",
+        "a column name is missing, at character 1 of ''",
+        lambda _: Consumed.json(key="", value="v int"),
+    ),
+    (
+        "Consumed.json value",
+        "there is no type 'decimall'; did you mean decimal?, at character 8 of 'amount decimall(12,2)'",
+        lambda _: Consumed.json(key="id int", value="amount decimall(12,2)"),
+    ),
+    (
+        "Consumed.json value",
+        "the column name '_offset' begins with an underscore",
+        lambda _: Consumed.json(key="id int", value="_offset bigint"),
+    ),
+    (
+        "Consumed.json",
+        "the key column 'id' is double, and keys must be told apart without doubt\n  key has: id double",
+        lambda _: Consumed.json(key="id double", value="v int"),
+    ),
+    (
+        "Consumed.json",
+        "the key column 'ids' is array<int>",
+        lambda _: Consumed.json(key="ids array<int>", value="v int"),
+    ),
+    (
+        "Consumed.json",
+        "the timestamp 'at' is no column\n  key has: id int\n  value has: v int",
+        lambda _: Consumed.json(key="id int", value="v int", timestamp="at"),
+    ),
+    (
+        "Consumed.json",
+        "the timestamp 'v' is int\n",
+        lambda _: Consumed.json(key="id int", value="v int", timestamp="v"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "what", "act"), CONSUMED)
+def test_a_wrong_declaration_is_refused(node: str, what: str, act: Act) -> None:
+    message = raised(act)
+    assert message.startswith(f"{node}: ")
+    assert what in message
+
+
+BUILDERS: list[tuple[str, Act]] = [
+    ("the name 'a/b' cannot be a folder", lambda _: StreamsBuilder("a/b")),
+    ("the name '_shop' cannot be a folder", lambda _: StreamsBuilder("_shop")),
+    ("the name 7 cannot be a folder", lambda _: StreamsBuilder(7)),  # type: ignore[arg-type]  # the mistake
+    ("max_task_idle_ms is -2", lambda _: StreamsBuilder("s", max_task_idle_ms=-2)),
+    ("max_task_idle_ms is '1 s'", lambda _: StreamsBuilder("s", max_task_idle_ms="1 s")),  # type: ignore[arg-type]  # the mistake
+    ("max_records_per_tick is 0", lambda _: StreamsBuilder("s", max_records_per_tick=0)),
+    ("max_records_per_tick is True", lambda _: StreamsBuilder("s", max_records_per_tick=True)),
+    ('write "exactly_once_v2" or "at', lambda _: StreamsBuilder("s", processing_guarantee="exactly_twice")),
+    ("ansi is 'no'", lambda _: StreamsBuilder("s", ansi="no")),  # type: ignore[arg-type]  # the mistake
+]
+
+
+@pytest.mark.parametrize(("what", "act"), BUILDERS)
+def test_a_wrong_setting_is_refused(what: str, act: Act) -> None:
+    message = raised(act)
+    assert message.startswith("StreamsBuilder ")
+    assert what in message
+
+
+def test_an_empty_topology_is_refused() -> None:
+    assert raised(lambda _: StreamsBuilder("empty").build()).startswith("topology empty: it is empty\n")
+
+
+def test_data_that_is_no_topology_is_refused() -> None:
+    with pytest.raises(TopologyError, match="the data is a settings; give it what to_dict"):
+        Topology.from_dict({"is": "settings", "ansi": True})
+
+
+def test_a_file_outside_the_working_folder_is_named_in_full(tmp_path: Path) -> None:
+    file = tmp_path / "topology.py"
+    code = compile("\n\nbuilder.stream('a b', None)", str(file), "exec")
+    with pytest.raises(TopologyError) as caught:
+        exec(code, {"builder": StreamsBuilder("s")})
+    assert str(caught.value).endswith(f"  at {file}:3")
+
+
+def test_an_error_can_be_sent_to_another_process() -> None:
+    with pytest.raises(TopologyError) as caught:
+        StreamsBuilder("a/b")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
