@@ -1,21 +1,26 @@
-"""Every operator, and operators over operators, obey locality, soundness and agreement on random small worlds."""
+"""Every operator, and operators over operators: the laws hold on random small worlds, and the rows are the oracle's."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark.operators.algebra import ALL, PRESENT, rows, touched
 from spark.topology.nodes import Column, Drive, How, Join, Latest, Node, Scan, Select
+from tests import reference
 from tests.laws.worlds import COLUMNS, KEYS, Frames, Moves, table, worlds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from resources.engine import Engine
+
 WORLDS = 150
 A, B, C = table("a"), table("b"), table("c")
 LANDING = Scan("_landing/l", ("world", "k"), COLUMNS)
+NAMES = ("world", "k", "f", "v", *reference.OURS)
 KEY = (("world", "left.world"), ("k", "left.k"))
 W, K = Column("world", "int"), Column("k", "int")
 
@@ -53,9 +58,24 @@ PLANS: dict[str, Node] = {
 }
 
 
+# What the expressions of the plans mean, to the reference.
+MEANING: reference.Meaning = {
+    **{name: partial(lambda name, row, _: row[name], name) for name in ("world", "k", "f", "v")},
+    **{f"left.{name}": partial(lambda name, left, _: left[name], name) for name in ("world", "k", "f", "v")},
+    "v > 0": lambda row, _: None if row["v"] is None else row["v"] > 0,
+    "v > 1": lambda row, _: None if row["v"] is None else row["v"] > 1,
+    "12 div v": lambda row, _: None if row["v"] is None else 12 // row["v"],
+    "f + 1": lambda row, _: None if row["f"] is None else row["f"] + 1,
+    "(f + 1) % 4": lambda row, _: None if row["f"] is None else (row["f"] + 1) % 4,
+    "coalesce(left.v, 0) + coalesce(right.v, 10)": lambda left, right: (
+        (0 if left["v"] is None else left["v"]) + (10 if right["v"] is None else right["v"])
+    ),
+}
+
+
 @pytest.fixture(scope="module")
-def session(engine: object) -> SparkSession:
-    return engine.session()  # type: ignore[attr-defined]  # the conftest's Engine
+def session(engine: Engine) -> SparkSession:
+    return engine.session()
 
 
 @pytest.mark.parametrize("few", [True, False])
@@ -75,6 +95,21 @@ def test_touched_keys_are_enough_and_have_the_right_rows(session: SparkSession, 
     assert {key for key in was | now if was.get(key) != now.get(key)} <= is_touched.keys(), "soundness"
     agreed = {key: (*now[key], True) if key in now else None for key in is_touched}
     assert {key: row if row[-1] else None for key, row in is_touched.items()} == agreed, "agreement"
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_rows_are_those_of_the_reference(session: SparkSession, name: str) -> None:
+    plan = PLANS[name]
+    world = worlds(seed=len(name), count=WORLDS, names="abc")
+    tables: dict[str, reference.Rows] = {
+        table: {key: dict(zip(NAMES, row, strict=True)) for key, row in found.items()}
+        for table, found in world.after.items()
+    }
+    records = [dict(zip((*NAMES, "_deleted", "_error", "_batch"), record, strict=True)) for record in world.records]
+    expected = reference.rows(plan, tables, records, MEANING)
+    columns = [column.name for column in plan.columns] + list(reference.OURS)
+    found = keyed(plan, rows(plan, ALL, Frames(session, world.after, world.records)))
+    assert found == {key: tuple(row[column] for column in columns) for key, row in expected.items()}
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -81,9 +82,7 @@ def _record(rng: random.Random, world: int, partition: int, offset: int, batch: 
 
 
 def _at(rng: random.Random) -> object:
-    from datetime import UTC, datetime
-
-    return rng.choice([None, *(datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(5))])
+    return rng.choice([None, *(datetime(2026, 1, 1, 0, 0, second) for second in range(5))])
 
 
 @dataclass(frozen=True)
