@@ -27,7 +27,8 @@ _NAMES = [*_ATOMIC, *_ALIASES, *_PARTS, "struct"]
 
 # Delta refuses all but the dot and the backquote; those two would make a name read like something else.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
-_PLAIN = re.compile(r"[^\W\d]\w*", re.ASCII)
+# Every other word of SQL may be a column's name as it is.
+_PLAIN = re.compile(r"(?!(?:null|true|false)$)[^\W\d]\w*", re.ASCII | re.IGNORECASE)
 
 _MAX_PRECISION = 38  # digits, Spark's widest decimal
 

@@ -18,15 +18,8 @@ _WORDS = """
 """
 _KEYWORDS = frozenset(_WORDS.split())
 _CONSTANTS = ("null", "true", "false")
-_LITERALS = (
-    "date",
-    "interval",
-    "time",
-    "timestamp",
-    "timestamp_ltz",
-    "timestamp_ntz",
-    "x",
-)  # x'1F' is binary
+# x'1F' is binary
+_LITERALS = ("date", "interval", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "x")
 _UNITS = frozenset(
     unit + plural
     for unit in (
@@ -128,12 +121,11 @@ def _wants_operand(before: Token, previous: Role) -> bool:
 
 
 def _is_unit(sql: Sql, index: int, word: str) -> bool:
-    before = sql.before(index)
-    if before.is_("("):
-        function = sql.before(index - 1)
-        return (function.is_(*_TAKE_UNITS) and word in _UNITS) or (
-            function.is_("extract") and sql.at(index + 1).is_("from")
-        )
+    before, function = sql.before(index), sql.before(index - 1)
+    if before.is_("(") and function.is_("extract"):
+        return sql.at(index + 1).is_("from")
+    if before.is_("(") and function.is_(*_TAKE_UNITS):
+        return word in _UNITS
     return word in _UNITS and (before.kind in ("number", "string") or before.is_("to"))
 
 
@@ -146,7 +138,7 @@ def _lambdas(sql: Sql) -> Iterator[_Lambda]:
         while (
             end < len(depth)
             and depth[end] >= depth[arrow]
-            and not (sql.at(end).is_(",") and depth[end] == depth[arrow])
+            and not (depth[end] == depth[arrow] and sql.at(end).is_(","))
         ):
             end += 1
         variables = {sql.at(i).name.lower() for i in range(max(start, 0), arrow) if sql.at(i).is_name}

@@ -85,7 +85,15 @@ def test_a_mistake_shows_where_it_is(text: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("plain_1", "plain_1"), ("my-id", "`my-id`"), ("größe", "`größe`"), ("1st", "`1st`")]
+    ("name", "text"),
+    [
+        ("plain_1", "plain_1"),
+        ("my-id", "`my-id`"),
+        ("größe", "`größe`"),
+        ("1st", "`1st`"),
+        ("Null", "`Null`"),
+        ("end", "end"),
+    ],
 )
 def test_a_name_is_quoted_where_it_must_be(name: str, text: str) -> None:
     assert quoted(name) == text
