@@ -1,0 +1,213 @@
+"""`make demo`: a shop on a real broker and a real engine; waves of records, a tick after each, and proof."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from dagster_project.settings import Settings
+from dagster_project.topologies.shop import topology
+from resources.embedded_kafka import EmbeddedKafka
+from resources.kafka import Kafka
+from spark.engine import position as positions
+from spark.engine.land import Landed
+from spark.engine.repair import audit
+from spark.engine.step import Stepped
+from spark.engine.tick import tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Producer
+
+    from spark.engine.doors import Doors
+    from spark.engine.errors import EngineError
+
+ORDERS, CUSTOMERS, PRODUCTS = 4_000, 300, 40
+PARTITIONS = {"orders": 4, "customers": 2, "products": 1, "clicks": 2}
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gil", "Hana", "Ivo", "June")
+THINGS = ("lamp", "chair", "kettle", "scarf", "radio", "globe", "clock", "vase")
+
+
+@dataclass(frozen=True)
+class Shop:
+    """What produces the shop's records. `since` is where an earlier demo stopped: the number of its orders."""
+
+    producer: Producer
+    rng: random.Random
+    since: int
+
+    def put(self, topic: str, key: object, value: object) -> None:
+        """One record: JSON, a tombstone (None), or bytes as they are."""
+        data = value if value is None or isinstance(value, bytes) else json.dumps(value)
+        self.producer.produce(topic, key=str(key), value=data)
+        self.producer.poll(0)
+
+    def order(self, number: int) -> None:
+        """An order of somebody for something. One in a hundred names a customer nobody knows."""
+        known = self.rng.random() > 0.01
+        amount = self.rng.randrange(500, 90_000) / 100
+        customer = self.rng.randrange(CUSTOMERS) if known else CUSTOMERS + 7
+        sku = f"sku-{self.rng.randrange(PRODUCTS)}"
+        quantity = self.rng.randrange(1, 5)
+        self.put(
+            "orders", number, {"customer_id": customer, "sku": sku, "quantity": quantity, "amount": f"{amount:.2f}"}
+        )
+
+    def customer(self, number: int) -> None:
+        """A customer, with a name as it was typed."""
+        country = self.rng.choice(("de", "FR", "it", "ES", "nl"))
+        self.put("customers", number, {"name": f" {self.rng.choice(NAMES)} {number} ", "country": country})
+
+    def product(self, number: int, title: str | None = None) -> None:
+        """A product; it may be renamed."""
+        named = title or f"{THINGS[number % len(THINGS)]} no. {number}"
+        self.put("products", f"sku-{number}", {"title": named, "price": f"{self.rng.randrange(100, 20_000) / 100:.2f}"})
+
+    def opening(self) -> None:
+        """Wave 1: everything there is, and the first orders."""
+        for number in range(PRODUCTS):
+            self.product(number)
+        for number in range(CUSTOMERS):
+            self.customer(number)
+        for number in range(self.since, self.since + ORDERS):
+            self.order(number)
+        for _ in range(200):
+            sku = f"sku-{self.rng.randrange(PRODUCTS)}"
+            self.put("clicks", self.rng.randrange(CUSTOMERS), {"sku": sku, "at": "2026-11-20T10:00:00Z"})
+
+    def trading(self) -> None:
+        """Wave 2: new, changed, moved and cancelled orders, a customer who left, and a record that is no JSON."""
+        for number in range(self.since + ORDERS, self.since + ORDERS + 200):
+            self.order(number)
+        for number in self.rng.sample(range(self.since + 10, self.since + ORDERS), 150):
+            self.order(number)  # most of them move to another customer
+        for number in range(self.since, self.since + 3):
+            self.put("orders", number, None)
+        self.put("customers", 5, None)
+        self.put("orders", self.since + ORDERS + 999, b'{"customer_id": 1, "amount": "12.')
+
+    def renaming(self) -> None:
+        """Wave 3: a product gets another name, long after it was ordered."""
+        self.product(7, title=f"clock no. 7, second edition ({self.since})")
+
+
+def main() -> None:
+    """Three waves, a tick after each, then positions, audits, and what did not decode."""
+    console = Console(width=None if sys.stdout.isatty() else 120)  # where there is no terminal to ask
+    began = time.monotonic()
+    settings = replace(Settings.from_environment(), kafka=None)  # never a cluster of the user's
+    with console.status("starting the broker and the engine (a cold engine takes some 20 seconds)"):
+        doors = settings.doors()
+        doors.engine.session().stop()
+    kafka = Kafka({"bootstrap.servers": EmbeddedKafka(Path(settings.lake)).bootstrap_servers})
+    for topic, partitions in PARTITIONS.items():
+        kafka.create_topic(topic, partitions, {"retention.ms": "-1"})
+    since = sum(kafka.end_offsets(["orders"])["orders"].offsets.values())
+    shop = Shop(kafka.producer(), random.Random(since), since)
+    again = f"; going on after {since:,} orders of earlier demos" if since > 0 else ""
+    console.print(f"[bold]Tidetable[/] on {kafka.address}, tables in {settings.lake}{again}\n")
+    for title, wave in (
+        (f"{ORDERS:,} orders of {CUSTOMERS} customers for {PRODUCTS} products", shop.opening),
+        ("orders change, move and are cancelled; a customer leaves; one record is broken", shop.trading),
+        ("product sku-7 gets another name", shop.renaming),
+    ):
+        _wave(console, doors, shop, title, wave)
+    _positions(console, doors)
+    held = _audits(console, doors)
+    _quarantine(console, doors)
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Broker and engine stay up. Next:")
+    console.print("  [bold]make ui[/]                            the same in Dagster, at http://127.0.0.1:3000")
+    console.print("  [bold].venv/bin/tidetable status shop[/]    positions and lag; `tidetable --help` for the rest")
+    console.print("  [bold]dagster_project/topologies/shop.py[/] the topology: change it, or write one beside it")
+    console.print("  [bold]make down[/]                          stop broker and engine; the lake stays")
+    raise SystemExit(0 if held else 1)
+
+
+def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable[[], None]) -> None:
+    console.rule(title)
+    wave()
+    shop.producer.flush()
+    began = time.monotonic()
+    with console.status("one tick: capture the cut, land every topic to it, step every table"):
+        ticked = tick(doors, topology, "demo", say=lambda done: console.print(_said(done)))
+    for name, error in ticked.failed.items():
+        raise SystemExit(f"{name}: {error}")
+    console.print(f"[dim]the tick took {time.monotonic() - began:.1f} s[/]")
+    session = doors.engine.session()
+    enriched = session.read.format("delta").load(doors.lakehouse.table(topology.name, "orders_enriched"))
+    shown = ["order_id", "customer_id", "name", "country", "sku", "title", "quantity", "amount"]
+    rows = enriched.where("sku = 'sku-7'").orderBy("order_id").limit(4).select(*shown).collect()
+    console.print(
+        _table(f"orders_enriched: {enriched.count():,} rows, some of them", shown, [list(row) for row in rows])
+    )
+    session.stop()
+
+
+def _said(done: Landed | Stepped | EngineError) -> str:
+    match done:
+        case Landed(outcome="landed"):
+            errors = f", [yellow]{done.errors} did not decode[/]" if done.errors > 0 else ""
+            return f"  landed  {done.table:<28} {done.records:>6,} records{errors}  [dim]{done.seconds:.1f} s[/]"
+        case Stepped(outcome="stepped"):
+            counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
+            return f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
+        case Landed() | Stepped():
+            return f"  [dim]{done.outcome:<7} {done.table}[/]"
+        case error:
+            return f"  [red]{error}[/]"
+
+
+def _positions(console: Console, doors: Doors) -> None:
+    console.rule("every table says in its own commit what it was computed from")
+    rows = []
+    for table in topology.tables:
+        state = positions.read(doors.lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
+        if state is not None:
+            inputs = ", ".join(f"{name}@{pinned.version}" for name, pinned in state.position.inputs.items())
+            rows.append([table.name, state.version, inputs])
+    console.print(_table("positions", ["table", "version", "computed from"], rows))
+
+
+def _audits(console: Console, doors: Doors) -> bool:
+    console.rule("every version can be proven: its query, run over exactly those input versions")
+    held = True
+    for table in topology.tables:
+        found = audit(doors, topology, table)
+        verdict = "[green]holds[/]" if found.holds else f"[red]{found.differing} keys differ[/]"
+        console.print(f"  audit {table.name:<18} version {found.version:>3}, {found.rows:>6,} rows: {verdict}")
+        held = held and found.holds
+    return held
+
+
+def _quarantine(console: Console, doors: Doors) -> None:
+    console.rule("nothing is lost: what did not decode is kept where it came from")
+    session = doors.engine.session()
+    landing = session.read.format("delta").load(doors.lakehouse.table(topology.name, "_landing/orders"))
+    shown = ["_partition", "_offset", "_error", "cast(_value AS string) AS value"]
+    rows = landing.where("_error IS NOT NULL").selectExpr(*shown).orderBy("_partition", "_offset").limit(5).collect()
+    console.print(
+        _table("undecodable records of orders", ["partition", "offset", "error", "value"], [list(r) for r in rows])
+    )
+    session.stop()
+
+
+def _table(title: str, columns: list[str], rows: list[list[object]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(str(value) for value in row))
+    return table
+
+
+if __name__ == "__main__":
+    main()
