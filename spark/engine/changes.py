@@ -81,11 +81,9 @@ class Between:
         columns = [*_columns(scan), F.col(PRESENT)]
         if len(self._changed[scan.table]) == 1:
             return feed.select(*columns)  # one MERGE changes a key once
-        key = cols(scan.key)
-        values = [column for column in columns if column not in key]
         newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
-        newest = feed.groupBy(*key).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
-        return newest.select("_row.*") if values else newest
+        newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
+        return newest.select("_row.*")
 
     @cached_property
     def _changed(self) -> dict[str, list[positions.Changed]]:
