@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from resources.jars import jars
 from resources.java import java
 from resources.process import START, Launch, Running, Server, ServerFailed, free_port, replace
 
+ANSWER = 5.0  # seconds for metadata, from a broker that has just begun to accept
 ADVERTISED = "advertised.listeners=PLAINTEXT://"
 
 PROPERTIES = """\
@@ -57,9 +60,16 @@ class EmbeddedKafka:
 
     def start(self) -> str:
         """The bootstrap servers; the broker is started unless it runs, and serves metadata when we return."""
-        running = self._server.start(self._launch)
-        AdminClient({"bootstrap.servers": running.address}).list_topics(timeout=START)
-        return running.address
+        deadline = time.monotonic() + START
+        while True:  # a broker that dies between our look and our question is started again
+            address = self._server.start(self._launch).address
+            try:
+                AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=ANSWER)
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise ServerFailed(f"the broker at {address} accepts and does not answer: {error}") from error
+            else:
+                return address
 
     def stop(self) -> None:
         """End the broker; its topics stay."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pyspark
+from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -65,11 +66,11 @@ class Engine:
         return self.remote or f"sc://{self._server.start(self._launch).address}"
 
     def session(self) -> SparkSession:
-        """A new session, of an engine that was just seen alive; the caller stops it."""
-        session: SparkSession = SparkSession.builder.remote(self.start()).config(map={**SESSION}).create()
-        if self.remote is None:
-            cast(ConnectSession, session).client.set_retry_policies([SOON])
-        return session
+        """A new session, of an engine that answers; the caller stops it."""
+        try:
+            return self._connect()
+        except RetriesExceeded:  # the engine died between our look and our call: now we see it
+            return self._connect()
 
     def stop(self) -> None:
         """End the server, if it is ours."""
@@ -79,6 +80,14 @@ class Engine:
     def running(self) -> Running | None:
         """The server, if it is ours and its process is alive."""
         return self._server.running() if self.remote is None else None
+
+    def _connect(self) -> SparkSession:
+        session: SparkSession = SparkSession.builder.remote(self.start()).create()
+        if self.remote is None:
+            cast(ConnectSession, session).client.set_retry_policies([SOON])
+        for name, value in SESSION.items():
+            session.conf.set(name, value)
+        return session
 
     @property
     def _server(self) -> Server:

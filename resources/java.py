@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 VERSIONS = (17, 21)  # Spark 4.0 runs on exactly these long-term releases
+APT, BREW = "sudo apt-get install openjdk-17-jre-headless", "brew install openjdk@17"
 
 
 class JavaNotFound(RuntimeError):
@@ -25,7 +26,7 @@ def java() -> Path:
             return path
         seen.append(f"{path} is Java {version}" if version is not None else f"{path} does not run")
     found = "; ".join(seen) or "no java in JAVA_HOME or on PATH"
-    raise JavaNotFound(f"Java 17 or 21 is needed ({found}). Install it: {_install()}")
+    raise JavaNotFound(f"Java 17 or 21 is needed ({found}). Install it: {BREW if sys.platform == 'darwin' else APT}")
 
 
 def java_home(path: Path) -> Path:
@@ -47,7 +48,3 @@ def _version(path: Path) -> int | None:
         return None
     number = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
     return int(number[1]) if number else None
-
-
-def _install() -> str:
-    return "brew install openjdk@17" if sys.platform == "darwin" else "sudo apt-get install openjdk-17-jre"

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -159,6 +160,8 @@ class Kafka:
             except KafkaException as error:
                 if error.args[0].code() not in UNSETTLED or time.monotonic() > deadline:
                     raise self._unavailable(error) from error
+            with suppress(KafkaException):
+                self._admin.list_topics(timeout=TIMEOUT)  # else librdkafka remembers for minutes: no leader
             time.sleep(PAUSE)
 
     def _unavailable(self, error: KafkaException) -> KafkaUnavailable:

@@ -7,6 +7,7 @@ same application. Either way somebody else did this step, and the caller reads t
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -41,18 +42,32 @@ def replace_all(frame: DataFrame, path: str, position: Position) -> State | None
     return _write(frame.write.mode("overwrite").option("overwriteSchema", "true"), path, position)
 
 
+def retire(nothing: DataFrame, path: str, position: Position) -> bool:
+    """Close the position's epoch: what started in it is refused, what starts in it is skipped.
+
+    False: a writer of the epoch was in the way. Whoever closed it, it is closed.
+    """
+    last = replace(position, n=positions.RETIRED)
+    _save(nothing.write.mode("append"), path, last)
+    return positions.fence(path, last) == positions.RETIRED
+
+
 def _write(writer: DataFrameWriter, path: str, position: Position) -> State | None:
-    writer = writer.format("delta")
-    writer = writer.option("txnAppId", app(position)).option("txnVersion", position.n)
+    return _read_back(path, position) if _save(writer, path, position) else None
+
+
+def _save(writer: DataFrameWriter, path: str, position: Position) -> bool:
+    """Write behind the fence; False where a race was lost."""
+    writer = writer.format("delta").option("txnAppId", positions.app(position)).option("txnVersion", position.n)
     with _races() as race:
         writer.option("userMetadata", position.to_json()).save(path)
-    return None if race else _read_back(path, position)
+    return not race
 
 
 def run(session: SparkSession, statement: str, path: str, position: Position) -> State | None:
     """Run a MERGE, or an ALTER that anchors. None: somebody else made this step."""
     try:
-        session.conf.set(APP, app(position))
+        session.conf.set(APP, positions.app(position))
         session.conf.set(NUMBER, str(position.n))
         session.conf.set(METADATA, position.to_json())
         with _races() as race:
@@ -62,11 +77,6 @@ def run(session: SparkSession, statement: str, path: str, position: Position) ->
         for setting in (NUMBER, APP, METADATA):
             session.conf.unset(setting)
     return None if race else _read_back(path, position)
-
-
-def app(position: Position) -> str:
-    """The fence's application: a table in one epoch."""
-    return f"{position.table}/{position.epoch}"
 
 
 def _read_back(path: str, position: Position) -> State | None:

@@ -19,8 +19,9 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.position import Cut, Position, State
-from spark.operators.algebra import col, cols, quoted
+from spark.operators.algebra import col, cols
 from spark.serdes.json import decode
+from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import PRESENT, col, quoted
+from spark.operators.algebra import PRESENT, col
+from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -127,13 +127,7 @@ def read(path: str, table: str) -> State | None:
         delta = DeltaTable(path)
     except TableNotFoundError:
         return None
-    metadata = delta.metadata()
-    properties = metadata.configuration
-    anchor = Position.from_json(properties.get(ANCHOR))
-    if anchor is None or anchor.table != table:
-        raise PositionLost(
-            f"{path} is a Delta table that Tidetable did not make for {table}; move it away or rename {table}"
-        )
+    anchor = _anchor(delta, path, table)
     metrics: dict[str, int] = {}
     foreign = 0  # the newest version in which somebody else changed data; 0 created the table
     position, data_version = anchor, 0
@@ -145,31 +139,38 @@ def read(path: str, table: str) -> State | None:
             break
         if changed_rows(entry) != 0:
             foreign = max(foreign, entry.version)
-    fence = delta.transaction_version(f"{table}/{anchor.epoch}")
+    fence = delta.transaction_version(app(anchor))
     if fence != position.n and not (fence is None and position.n == 0):
         raise PositionLost(
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
             f"run `tidetable rebuild {table}`"
         )
-    return State(str(metadata.id), delta.version(), max(data_version, foreign), position, properties, metrics)
+    return _state(delta, max(data_version, foreign), position, metrics)
+
+
+def app(position: Position) -> str:
+    """The fence's application: a table in one epoch."""
+    return f"{position.table}/{position.epoch}"
+
+
+def fence(path: str, position: Position) -> int | None:
+    """The greatest number that was committed in the position's epoch."""
+    return DeltaTable(path).transaction_version(app(position))
 
 
 def salvage(path: str, table: str) -> State:
     """What is left of a table whose position is lost: computed from nothing, in its last known epoch."""
     delta = DeltaTable(path)
-    metadata = delta.metadata()
-    properties = metadata.configuration
-    anchor = Position.from_json(properties.get(ANCHOR))
-    epoch = "" if anchor is None else anchor.epoch
+    epoch = _anchor(delta, path, table).epoch
     nothing = Position(table, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version())
-    return State(str(metadata.id), delta.version(), delta.version(), nothing, properties, {})
+    return _state(delta, delta.version(), nothing, {})
 
 
 def commits(path: str, table: str) -> Iterator[Commit]:
     """The commits that carry a position of this table's epoch, newest first."""
     delta = DeltaTable(path)
-    anchor = Position.from_json(delta.metadata().configuration.get(ANCHOR))
-    found = (_ours(entry, table, anchor.epoch) for entry in _history(delta)) if anchor is not None else ()
+    epoch = _anchor(delta, path, table).epoch
+    found = (_ours(entry, table, epoch) for entry in _history(delta))
     return (commit for commit in found if commit is not None)
 
 
@@ -185,6 +186,20 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
             position = Position.from_json(entry.metadata)
             found.append(Changed(entry.version, count, position if position and position.table == table else None))
     return found
+
+
+def _anchor(delta: DeltaTable, path: str, table: str) -> Position:
+    anchor = Position.from_json(delta.metadata().configuration.get(ANCHOR))
+    if anchor is None or anchor.table != table:
+        raise PositionLost(
+            f"{path} is a Delta table that Tidetable did not make for {table}; move it away or rename {table}"
+        )
+    return anchor
+
+
+def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int]) -> State:
+    metadata = delta.metadata()
+    return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics)
 
 
 def _ours(entry: _Entry, table: str, epoch: str) -> Commit | None:

@@ -160,27 +160,25 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
     name = f"{topology.name}/{target.name}"
     try:
         state = positions.read(path, name)
-    except PositionLost:
-        return _new_epoch(doors, positions.salvage(path, name), path, run, definition(topology, target))
-    if state is None:
-        return None
-    try:
-        check_definition(topology, target, state)
-    except PlanChanged:
-        return _new_epoch(doors, state, path, run, definition(topology, target))
+        if state is not None:
+            check_definition(topology, target, state)
+    except (PositionLost, PlanChanged):
+        _new_epoch(doors, path, name, run, definition(topology, target))
+        return positions.read(path, name)
     return state
 
 
-def _new_epoch(doors: Doors, state: State, path: str, run: str, given: str) -> State | None:
+def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:
     """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
-    name = state.position.table
+    old = positions.salvage(path, name).position
     session = doors.engine.session()
     try:
-        if state.position.epoch:
-            nothing = session.read.format("delta").load(path).where("false")
-            commit.append(nothing, path, replace(state.position, n=positions.RETIRED, run=run))
-        fresh = replace(table.unpositioned(name, table.new_epoch(), run), data_version=state.data_version)
-        table.anchor(session, path, fresh, given)
+        nothing = session.read.format("delta").load(path).where("false")
+        if not any(commit.retire(nothing, path, old) for _ in range(TRIES)):
+            raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of its topology")
+        now = positions.salvage(path, name)
+        if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
+            fresh = replace(table.unpositioned(name, table.new_epoch(), run), data_version=now.data_version)
+            table.anchor(session, path, fresh, given)
     finally:
         session.stop()
-    return positions.read(path, name)

@@ -9,7 +9,7 @@ from spark.engine import position as positions
 from spark.engine.commit import METADATA
 from spark.engine.errors import PositionLost
 from spark.engine.position import Position, State
-from spark.operators.algebra import quoted
+from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

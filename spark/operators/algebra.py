@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
+from spark.topology.ddl import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -72,11 +74,6 @@ def touched(node: Node, span: Span) -> DataFrame | None:  # noqa: ARG001  # each
 def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noqa: ARG001  # as above
     """The rows at `keys` (a frame of the node's key columns, few and distinct), or at ALL keys, in one snapshot."""
     raise TypeError(f"no operator is registered for {type(node).__name__}")
-
-
-def quoted(name: str) -> str:
-    """A column name as SQL text that nothing in it can break."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def col(name: str, of: str | None = None) -> Column:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, cols, present, quoted, rows, touched
+from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, cols, present, rows, touched
+from spark.topology.ddl import quoted
 from spark.topology.nodes import Select
 
 if TYPE_CHECKING:
