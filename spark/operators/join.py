@@ -21,10 +21,10 @@ from spark.operators.algebra import (
     col,
     cols,
     present,
-    quoted,
     rows,
     touched,
 )
+from spark.topology.ddl import quoted
 from spark.topology.nodes import Join
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import cols, quoted
+from spark.operators.algebra import cols
+from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
