@@ -1,0 +1,1 @@
+"""Dagster's view of topologies: assets, jobs, checks, sensors. It computes nothing."""

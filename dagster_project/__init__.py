@@ -1,0 +1,1 @@
+"""The application: what Dagster loads, the command `tidetable`, settings, and the topologies."""

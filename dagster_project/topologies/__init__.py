@@ -1,0 +1,1 @@
+"""The topologies of this project: one file each, which calls its own `topology`."""

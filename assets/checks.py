@@ -1,0 +1,95 @@
+"""A suite's verdict as a Dagster check: the gate ran before the commit, the check tells and holds back what follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets.specs import word
+
+if TYPE_CHECKING:
+    from assets.gates import Suite, Verdict
+
+VERSION = "delta/version"
+"""In a check's metadata: the newest data version it speaks of. A refusal has none, since nothing was committed."""
+
+
+def check_spec(suite: Suite, key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """One check per suite; blocking if anything in it is critical."""
+    told = f"The rows of each step against `{suite.path.name}`, evaluated before they are committed."
+    return dg.AssetCheckSpec(check_name(suite), asset=key, blocking=suite.worst == "critical", description=told)
+
+
+def check_name(suite: Suite) -> str:
+    """The name of a suite's check."""
+    return f"gx_{word(suite.name)}"
+
+
+def refused(suite: Suite, verdict: Verdict) -> dg.AssetCheckResult:
+    """The check of a step that the gate refused."""
+    return _result(suite, verdict, {})
+
+
+def passed(suite: Suite, verdict: Verdict, version: int) -> dg.AssetCheckResult:
+    """The check of a step that was committed as this version."""
+    return _result(suite, verdict, {VERSION: version})
+
+
+def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, version: int) -> dg.AssetCheckResult:
+    """The check of a step without new rows: the standing version's own verdict.
+
+    What was committed without a verdict here was let through by the gate all the same.
+    """
+    last = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check_name(suite)))
+    evaluation = None if last is None or last.event is None else last.event.asset_check_evaluation
+    if evaluation is not None and evaluation.metadata.get(VERSION) == dg.MetadataValue.int(version):
+        return dg.AssetCheckResult(
+            passed=evaluation.passed,
+            check_name=check_name(suite),
+            metadata=dict(evaluation.metadata),
+            severity=evaluation.severity,
+            description="No new rows: the verdict on the rows of the last step.",
+        )
+    return dg.AssetCheckResult(
+        passed=True,
+        check_name=check_name(suite),
+        metadata={VERSION: version},
+        description="No new rows; those of this version passed the gate when they were committed.",
+    )
+
+
+def _result(suite: Suite, verdict: Verdict, committed: dict[str, int]) -> dg.AssetCheckResult:
+    held = verdict.evaluated - len(verdict.failures)
+    metadata: dict[str, dg.MetadataValue | int | float | str] = {
+        "evaluated": verdict.evaluated,
+        "failed": len(verdict.failures),
+        "success_percent": 100.0 * held / verdict.evaluated,
+        **committed,
+    }
+    if verdict.worst is not None:
+        metadata |= {"max_severity": verdict.worst, "failing_expectations": _table(verdict)}
+    return dg.AssetCheckResult(
+        passed=verdict.worst in (None, "info"),
+        check_name=check_name(suite),
+        metadata=metadata,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.worst == "critical" else dg.AssetCheckSeverity.WARN,
+        description="; ".join(failure.expectation for failure in verdict.failures) or "Every expectation held.",
+    )
+
+
+def _table(verdict: Verdict) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord(
+                {
+                    "expectation": failure.expectation,
+                    "severity": failure.severity,
+                    "rows": "" if failure.rows is None else failure.rows,
+                    "sample": failure.sample,
+                }
+            )
+            for failure in verdict.failures
+        ],
+        schema=dg.TableSchema([dg.TableColumn(name) for name in ("expectation", "severity", "rows", "sample")]),
+    )

@@ -1,0 +1,166 @@
+"""Assets and jobs of topologies: topics observed, one op per landing and per table, one job that ticks."""
+
+# Annotations are not deferred here: Dagster reads those of an op as objects.
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets import checks, metadata
+from assets.beta import beta
+from assets.gates import Refused, Suite, SuiteGate
+from assets.retries import retried
+from assets.specs import TOPOLOGY_TAG, landing_spec, table_key, table_spec, tick_name, topic_key, topic_spec, word
+from resources.lakehouse import Lakehouse
+from resources.tidetable import Tidetable
+from spark.engine import position as positions
+from spark.engine.land import land
+from spark.engine.offsets import TopicOffsets
+from spark.engine.position import State
+from spark.engine.step import step
+from spark.topology import Topology
+from spark.topology.topology import Source, Table
+
+if TYPE_CHECKING:
+    # What `define_asset_job` returns has no public name.
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+
+class NameClash(Exception):
+    """Two names that Dagster cannot tell apart."""
+
+
+def assets(
+    topologies: Sequence[Topology], lakehouse: Lakehouse, suites: Mapping[str, Suite]
+) -> list[dg.AssetsDefinition]:
+    """The assets of all topologies. A topic that several of them read is one asset.
+
+    Raises:
+        NameClash: two names differ only in characters that Dagster does not have in names.
+    """
+    made = [_topics(topologies)] if topologies else []
+    for topology in topologies:
+        made += [_landing(topology, source, lakehouse) for source in topology.sources]
+        made += [
+            _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
+        ]
+    counts = Counter([asset.op.name for asset in made] + [tick_name(topology) for topology in topologies])
+    if clashes := [name for name, count in counts.items() if count > 1]:
+        raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
+    return made
+
+
+def tick_job(topology: Topology) -> "UnresolvedAssetJobDefinition":
+    """Observe the topics, which is the cut; land every topic to it; step every table."""
+    keys = [topic_key(source.topic) for source in topology.sources]
+    keys += [table_key(topology, source.landing) for source in topology.sources]
+    keys += [table_key(topology, table.name) for table in topology.tables]
+    return dg.define_asset_job(
+        tick_name(topology),
+        selection=dg.AssetSelection.assets(*keys),
+        description=f"One tick of {topology.name}: everything on its topics, at one cut.",
+        tags={TOPOLOGY_TAG: topology.name},
+        # Every step is one request to the resident engine: processes of their own would only cost their start.
+        executor_def=dg.in_process_executor,
+    )
+
+
+def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
+    """The topics, observed: their data version is their end offsets, and asking for them captures a run's cut."""
+    topics = sorted({source.topic for topology in topologies for source in topology.sources})
+
+    def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+        tidetable: Tidetable = context.resources.tidetable
+        wanted = {key.path[-1] for key in context.selected_asset_keys}
+        ends: dict[str, TopicOffsets] = {}
+        with retried():
+            for topology in topologies:
+                if wanted >= {source.topic for source in topology.sources}:
+                    cut = tidetable.cut(topology, context.run_id)
+                    ends |= {topic.partition("/")[2]: offsets for topic, offsets in cut.items()}
+            if missing := wanted - ends.keys():
+                ends |= tidetable.doors().kafka.end_offsets(missing)
+        for topic in sorted(wanted):
+            offsets = ends[topic].offsets
+            yield dg.ObserveResult(
+                asset_key=topic_key(topic),
+                data_version=dg.DataVersion(",".join(f"{p}:{offset}" for p, offset in sorted(offsets.items()))),
+                metadata={
+                    "kafka/end_offsets": metadata.offsets(offsets),
+                    "kafka/end_offset": sum(offsets.values()),
+                    "kafka/partitions": len(offsets),
+                },
+            )
+
+    with beta():
+        observed: dg.AssetsDefinition = dg.multi_observable_source_asset(
+            specs=[topic_spec(topic) for topic in topics],
+            name="topics",
+            can_subset=True,
+            required_resource_keys={"tidetable"},
+        )(observe)
+    return observed
+
+
+def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetsDefinition:
+    path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"
+
+    @dg.multi_asset(
+        name=word(topology.name, "landing", source.topic),
+        specs=[landing_spec(topology, source, lakehouse)],
+        pool=name,
+    )
+    def landing(
+        context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        with retried():
+            landed = land(tidetable.doors(), topology, source, tidetable.cut(topology, context.run_id), context.run_id)
+            ends = tidetable.doors().kafka.end_offsets([source.topic])[source.topic].offsets
+        lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
+        yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag))
+
+    return landing
+
+
+def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite | None) -> dg.AssetsDefinition:
+    path, name = lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
+    spec = table_spec(topology, table, lakehouse)
+
+    @dg.multi_asset(
+        name=word(topology.name, table.name),
+        specs=[spec],
+        check_specs=[] if suite is None else [checks.check_spec(suite, spec.key)],
+        pool=name,
+    )
+    def stepping(
+        context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        gate = None if suite is None else SuiteGate(topology, table, suite)
+        try:
+            with retried():
+                stepped = step(tidetable.doors(), topology, table, context.run_id, gate)
+        except dg.Failure as failure:
+            # The check tells why; the failure keeps what follows in this run from stepping.
+            if suite is not None and isinstance(failure.__cause__, Refused):
+                yield checks.refused(suite, failure.__cause__.verdict)
+            raise
+        state = stepped.after
+        yield _materialized(path, state, metadata.of_step(stepped))
+        if suite is not None and gate is not None:
+            version = 0 if state is None else state.data_version
+            if gate.verdict is None:
+                yield checks.unchanged(context.instance, suite, spec.key, version)
+            else:
+                yield checks.passed(suite, gate.verdict, version)
+
+    return stepping
+
+
+def _materialized(path: str, state: State | None, told: metadata.Metadata) -> dg.MaterializeResult[None]:
+    """Said of a step without news too: an asset that is skipped would keep what joins it from stepping."""
+    if state is None:
+        return dg.MaterializeResult(metadata=told, data_version=dg.DataVersion("none"))
+    return dg.MaterializeResult(
+        metadata=told | metadata.of_table(path, state), data_version=dg.DataVersion(str(state.data_version))
+    )

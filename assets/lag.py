@@ -1,0 +1,94 @@
+"""How far every landing and table is behind its topics: read from the tables' own commits, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark.engine import position as positions
+from spark.engine.errors import PositionLost
+from spark.engine.pin import before
+
+if TYPE_CHECKING:
+    from resources.lakehouse import Lakehouse
+    from spark.engine.position import Cut, State
+    from spark.topology import Topology
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a landing or a table stands.
+
+    `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
+    that keep it from the newest cut. `trouble` is what its log cannot answer for.
+    """
+
+    table: str
+    state: State | None
+    lag: dict[str, int] | None
+    waiting_for: tuple[str, ...] = ()
+    trouble: str | None = None
+    recreated: bool = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether a tick has something to do here."""
+        never = self.state is None or self.state.position.n == 0
+        return never or self.recreated or any((self.lag or {}).values())
+
+
+def standings(lakehouse: Lakehouse, topology: Topology, ends: Cut | None) -> list[Standing]:
+    """Every landing and table, in the order of a tick, against the end offsets of the topics."""
+    inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
+    inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
+    topics = {source.landing: {source.topic} for source in topology.sources}
+    found: dict[str, Standing] = {}
+    for name, reads in inputs.items():
+        topics.setdefault(name, set()).update(*(topics[read] for read in reads))
+        reached = {read: found[read].state for read in reads}
+        found[name] = _standing(lakehouse, topology, name, topics[name], reached, ends)
+    return list(found.values())
+
+
+def _standing(
+    lakehouse: Lakehouse,
+    topology: Topology,
+    name: str,
+    topics: set[str],
+    inputs: dict[str, State | None],
+    ends: Cut | None,
+) -> Standing:
+    waiting = _waiting_for(inputs)
+    try:
+        state = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
+    except PositionLost as error:
+        return Standing(name, None, None, waiting, trouble=str(error))
+    if ends is None:
+        return Standing(name, state, None, waiting)
+    own: Cut = {} if state is None else state.position.cut
+    lag: dict[str, int] = {}
+    recreated = False
+    for topic, end in ends.items():
+        short = topic.partition("/")[2]
+        if short in topics:
+            have = own.get(topic)
+            known = {} if have is None else have.offsets
+            recreated |= have is not None and have.topic_id != end.topic_id
+            lag[short] = sum(max(0, offset - known.get(p, 0)) for p, offset in end.offsets.items())
+    return Standing(name, state, lag, waiting, recreated=recreated)
+
+
+def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:
+    """Inputs that were never computed; else those that are before another one on a topic they share."""
+    cuts = {name: state.position.cut for name, state in inputs.items() if state is not None and state.position.n > 0}
+    if never := tuple(name for name in inputs if name not in cuts):
+        return never
+    return tuple(
+        name
+        for name, cut in cuts.items()
+        if any(
+            topic in other and before(offsets, other[topic])
+            for other in cuts.values()
+            for topic, offsets in cut.items()
+        )
+    )

@@ -1,0 +1,79 @@
+"""What Dagster keeps of finished ticks: a while, because ten tables write some 0.3 MB for each of them.
+
+The truth about the data is in the tables' commits; Dagster's runs are what is shown of it.
+"""
+
+# Annotations are not deferred here: Dagster reads those of an op as objects.
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+
+from assets.specs import TOPOLOGY_TAG
+from spark.topology import Topology
+
+NIGHTLY = "17 3 * * *"  # once a day, at a minute when little else starts
+PAGE = 500  # runs deleted between two looks at what is left
+# Days that runs are kept.
+RETENTION = {
+    "succeeded_days": dg.Field(float, default_value=7.0),
+    "failed_days": dg.Field(float, default_value=30.0),
+}
+
+
+def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
+    """Delete old runs of these topologies' jobs; other runs of the Dagster instance are not touched."""
+    names = [topology.name for topology in topologies]
+
+    @dg.op(config_schema=RETENTION, description="Deletes old runs, and the files that Dagster leaves of them.")
+    def forget_old_runs(context: dg.OpExecutionContext) -> None:
+        now = datetime.now(UTC)
+        succeeded, failed = dg.DagsterRunStatus.SUCCESS, [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+        count = forget(context.instance, names, [succeeded], now - timedelta(days=context.op_config["succeeded_days"]))
+        count += forget(context.instance, names, failed, now - timedelta(days=context.op_config["failed_days"]))
+        context.log.info("%d runs deleted", count)
+
+    @dg.job(
+        name="maintenance",
+        description="Forget runs older than a week, failed ones older than a month.",
+        executor_def=dg.in_process_executor,
+    )
+    def maintenance() -> None:
+        forget_old_runs()
+
+    return maintenance
+
+
+def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """Every night, from the start: what the sensor starts would else grow for ever."""
+    return dg.ScheduleDefinition(
+        name="maintenance_schedule",
+        job=job,
+        cron_schedule=NIGHTLY,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
+
+
+def forget(
+    instance: dg.DagsterInstance, topologies: Sequence[str], statuses: Sequence[dg.DagsterRunStatus], until: datetime
+) -> int:
+    """Delete the runs of topologies that were created before a time; how many there were."""
+    old = dg.RunsFilter(tags={TOPOLOGY_TAG: list(topologies)}, statuses=statuses, created_before=until)
+    count = 0
+    while records := instance.get_run_records(old, limit=PAGE):
+        for record in records:
+            instance.delete_run(record.dagster_run.run_id)
+            _unlink(instance, record.dagster_run.run_id)
+        count += len(records)
+    return count
+
+
+def _unlink(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Dagster keeps a database file per run beside its sqlite storage, and leaves it when the run is deleted.
+
+    The shared databases are not vacuumed: their freed pages are used again, so they stop growing.
+    """
+    history = Path(instance.root_directory, "history", "runs")
+    for file in history.glob(f"{run_id}.db*"):
+        file.unlink()

@@ -1,0 +1,83 @@
+"""What a landing or a step did, under names that stay: every number becomes a plot."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
+from deltalake import DeltaTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark.engine.land import Landed
+    from spark.engine.position import Position, State
+    from spark.engine.step import Stepped
+
+Metadata = dict[str, dg.MetadataValue]
+
+
+def of_landing(landed: Landed, lag: int) -> Metadata:
+    """From which offsets to which, how many records, and how many more the topic holds by now."""
+    return {
+        "kafka/start_offsets": offsets(landed.start),
+        "kafka/next_offsets": offsets(landed.end),
+        "kafka/lag_after": dg.MetadataValue.int(lag),
+        "batch/outcome": dg.MetadataValue.text(landed.outcome),
+        "batch/records_in": dg.MetadataValue.int(landed.records),
+        "batch/errors": dg.MetadataValue.int(landed.errors),
+        "batch/duration_s": dg.MetadataValue.float(landed.seconds),
+    }
+
+
+def of_step(stepped: Stepped) -> Metadata:
+    """How many keys were touched, and what became of their rows."""
+    told: Metadata = {
+        "batch/outcome": dg.MetadataValue.text(stepped.outcome),
+        "batch/keys_touched": dg.MetadataValue.int(stepped.touched),
+        "batch/rows_inserted": dg.MetadataValue.int(stepped.inserted),
+        "batch/rows_updated": dg.MetadataValue.int(stepped.updated),
+        "batch/rows_deleted": dg.MetadataValue.int(stepped.deleted),
+        "batch/duration_s": dg.MetadataValue.float(stepped.seconds),
+    }
+    if stepped.waiting_for:
+        told["waiting_for"] = dg.MetadataValue.text(", ".join(stepped.waiting_for))
+    return told
+
+
+def of_table(path: str, state: State) -> Metadata:
+    """The version that stands, what it was computed from, and how many rows it has."""
+    told: Metadata = {
+        "delta/version": dg.MetadataValue.int(state.version),
+        "position": position(state.position),
+    }
+    rows = row_count(path)
+    if rows is not None:
+        told["dagster/row_count"] = dg.MetadataValue.int(rows)
+    return told
+
+
+def position(of: Position) -> dg.MetadataValue:
+    """A position as it is kept in the commit."""
+    return dg.MetadataValue.json(json.loads(of.to_json()))
+
+
+def offsets(of: Mapping[int, int]) -> dg.MetadataValue:
+    """Offsets by partition."""
+    return dg.MetadataValue.json({str(partition): offset for partition, offset in sorted(of.items())})
+
+
+def row_count(path: str) -> int | None:
+    """How many rows a Delta table has, by its log and deletion vectors; None where its files do not say."""
+    table = DeltaTable(path)
+    rows = pa.table(table.get_add_actions(flatten=True)).column("num_records")
+    if rows.null_count > 0:
+        return None
+    deleted = 0
+    for batch in table.deletion_vectors():
+        kept = pa.record_batch(batch).column("selection_vector").flatten()
+        deleted += len(kept) - (pc.sum(kept).as_py() or 0)
+    return (pc.sum(rows).as_py() or 0) - deleted

@@ -1,0 +1,83 @@
+"""The lag sensor: a tick is asked for exactly when something is behind its topics.
+
+Level-triggered: it compares end offsets with the positions in the tables, so a tick that failed, or one that somebody
+else made, leaves the truth where it was. It reads no record and starts no server.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets.lag import standings
+from assets.specs import TOPOLOGY_TAG, tick_name, word
+from resources.tidetable import Tidetable
+from spark.engine.land import capture
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
+
+if TYPE_CHECKING:
+    from assets.lag import Standing
+    from spark.engine.position import Cut
+    from spark.topology import Topology
+
+INTERVAL = 5  # seconds: Dagster's daemon looks at no sensor more often
+AGAIN = 300  # seconds until a tick that changed nothing, because it failed, is asked for once more
+
+IN_FLIGHT = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def lag_sensor(topology: Topology) -> dg.SensorDefinition:
+    """Ask for a tick while something is behind.
+
+    It runs from the start: a table that stands still until somebody finds a switch would surprise more than a tick
+    does, and where no broker runs or no topic is, it does nothing but say so.
+    """
+
+    @dg.sensor(
+        name=f"{word(topology.name)}_lag",
+        job_name=tick_name(topology),
+        minimum_interval_seconds=INTERVAL,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Asks for a tick of {topology.name} while a landing or a table is behind its topics.",
+    )
+    def lag(
+        context: dg.SensorEvaluationContext, tidetable: dg.ResourceParam[Tidetable]
+    ) -> dg.RunRequest | dg.SkipReason:
+        in_flight = dg.RunsFilter(job_name=tick_name(topology), statuses=IN_FLIGHT)
+        if context.instance.get_runs_count(in_flight) > 0:
+            return dg.SkipReason("A tick is on its way.")
+        kafka = tidetable.listening()
+        if kafka is None:
+            return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")
+        try:
+            ends = capture(kafka, topology)
+        except (KafkaUnavailable, TopicMissing) as error:
+            return dg.SkipReason(str(error))
+        found = standings(tidetable.lakehouse, topology, ends)
+        behind = [standing.table for standing in found if standing.behind]
+        if not behind:
+            return dg.SkipReason("Everything is at the end of its topics.")
+        context.log.info("behind: %s", ", ".join(behind))
+        return dg.RunRequest(run_key=run_key(ends, found, time.time()), tags={TOPOLOGY_TAG: topology.name})
+
+    return lag
+
+
+def run_key(ends: Cut, found: list[Standing], now: float) -> str:
+    """One tick for one state of things; a new one at once when it moves, and after a while if it does not.
+
+    Dagster never repeats a run of a key that it has seen, so a failed tick would otherwise be the last one.
+    """
+    stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
+    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands], sort_keys=True)
+    return f"{sha256(state.encode()).hexdigest()[:16]}-{int(now // AGAIN)}"

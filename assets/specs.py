@@ -1,0 +1,111 @@
+"""A topology as Dagster names it: one asset per topic, per landing and per table."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets.beta import beta
+from spark.operators.algebra import OURS
+
+if TYPE_CHECKING:
+    from resources.lakehouse import Lakehouse
+    from spark.topology import Topology
+    from spark.topology.nodes import Column, Line
+    from spark.topology.topology import Source, Table
+
+LANDING = "_landing/"
+TOPOLOGY_TAG = "tidetable/topology"
+"""What every job of a topology is tagged with."""
+
+OUR_TYPES = dict(zip(OURS, ("timestamp", "string", "int", "bigint"), strict=True))
+UNKNOWN = "unknown"  # the type of a computed column: Spark finds it when the table is first stepped
+
+
+def topic_key(topic: str) -> dg.AssetKey:
+    """The asset of a topic, one for all topologies that read it."""
+    return dg.AssetKey(["kafka", topic])
+
+
+def table_key(topology: Topology, name: str) -> dg.AssetKey:
+    """The asset of a stored table, or of a landing by its name `_landing/<topic>`."""
+    if name.startswith(LANDING):
+        return dg.AssetKey([topology.name, "landing", name.removeprefix(LANDING)])
+    return dg.AssetKey([topology.name, name])
+
+
+def word(*parts: str) -> str:
+    """A name as Dagster wants those of ops, jobs and groups: letters, digits and underscores."""
+    return "__".join(re.sub(r"\W", "_", part, flags=re.ASCII) for part in parts)
+
+
+def tick_name(topology: Topology) -> str:
+    """The name of the job that ticks a topology."""
+    return f"{word(topology.name)}_tick"
+
+
+def topic_spec(topic: str) -> dg.AssetSpec:
+    """A topic."""
+    return dg.AssetSpec(
+        topic_key(topic), group_name="kafka", kinds={"kafka"}, description=f"The Kafka topic `{topic}`."
+    )
+
+
+def landing_spec(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetSpec:
+    """The landing of a topic: its records, undecodable ones too, with their offsets."""
+    consumed = source.consumed
+    raw = [dg.TableColumn("_deleted", "boolean"), dg.TableColumn("_error", "string")]
+    raw += [dg.TableColumn("_key", "binary"), dg.TableColumn("_value", "binary"), dg.TableColumn("_batch", "bigint")]
+    return dg.AssetSpec(
+        table_key(topology, source.landing),
+        deps=[topic_key(source.topic)],
+        group_name=word(topology.name),
+        kinds={"spark", "deltalake"},
+        description=f"Every record of topic `{source.topic}`, as it came, with its offset. Read as a {source.kind}.",
+        metadata=_metadata(topology, source.landing, lakehouse, source.line, [*_columns(consumed.columns), *raw]),
+        code_version=sha256(repr(consumed).encode()).hexdigest(),
+    )
+
+
+def table_spec(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.AssetSpec:
+    """A stored table; its description is the plan in words."""
+    columns = _columns(table.plan.columns, table.plan.key)
+    return dg.AssetSpec(
+        table_key(topology, table.name),
+        deps=[table_key(topology, scan.table) for scan in table.inputs],
+        group_name=word(topology.name),
+        kinds={"spark", "deltalake"},
+        description=f"```\n{topology.describe(table.name)}```",
+        metadata=_metadata(topology, table.name, lakehouse, table.line, columns),
+        code_version=topology.fingerprint(table.name),
+    )
+
+
+def _metadata(
+    topology: Topology, name: str, lakehouse: Lakehouse, line: Line | None, columns: list[dg.TableColumn]
+) -> dict[str, dg.MetadataValue]:
+    known: dict[str, dg.MetadataValue] = {
+        "dagster/table_name": dg.MetadataValue.text(f"{topology.name}.{name}"),
+        "dagster/uri": dg.MetadataValue.text(lakehouse.table(topology.name, name)),
+        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
+    }
+    if line is not None:
+        with beta():
+            here = dg.LocalFileCodeReference(
+                file_path=str(Path(line.file).resolve()), line_number=line.line, label=str(line)
+            )
+            known["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[here])
+    return known
+
+
+def _columns(columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> list[dg.TableColumn]:
+    primary = dg.TableColumnConstraints(nullable=False, other=["key"])
+    of_the_user = [
+        dg.TableColumn(column.name, column.type or UNKNOWN, constraints=primary if column.name in key else None)
+        for column in columns
+    ]
+    return of_the_user + [dg.TableColumn(name, kind) for name, kind in OUR_TYPES.items()]

@@ -1,0 +1,44 @@
+"""The topologies of this project: what the modules of `dagster_project/topologies/` call `topology`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from dagster_project import topologies as package
+from spark.topology import Topology, TopologyError
+
+# What a file that somebody is still writing raises.
+UNFINISHED = (TopologyError, SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError, LookupError)
+
+
+class BrokenTopology(Exception):
+    """A file in the folder of topologies that gives none."""
+
+
+def topologies() -> tuple[Topology, ...]:
+    """Every topology, by name.
+
+    Raises:
+        BrokenTopology: a file cannot be imported, has no `topology`, or has one of a name that another file uses.
+    """
+    found: dict[str, tuple[Topology, Path]] = {}
+    for module in iter_modules(package.__path__):
+        path = Path(package.__path__[0], f"{module.name}.py")
+        topology = _topology(f"{package.__name__}.{module.name}", path)
+        if topology.name in found:
+            other = found[topology.name][1]
+            raise BrokenTopology(f"{path} and {other} both hold a topology {topology.name!r}; rename one of them")
+        found[topology.name] = topology, path
+    return tuple(topology for _, (topology, _) in sorted(found.items()))
+
+
+def _topology(module: str, path: Path) -> Topology:
+    try:
+        topology = getattr(import_module(module), "topology", None)
+    except UNFINISHED as error:
+        raise BrokenTopology(f"{path}: {type(error).__name__}: {error}") from error
+    if not isinstance(topology, Topology):
+        raise BrokenTopology(f"{path} has no topology: end it with `topology = builder.build()`")
+    return topology

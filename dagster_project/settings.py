@@ -1,0 +1,99 @@
+"""Where the lake, the engine and Kafka are, from the environment.
+
+TIDETABLE_LAKE            a folder, or an object store's URL; `.lake` in the working directory without it
+TIDETABLE_KAFKA           bootstrap servers, or the path of a file of librdkafka properties (`name=value` lines) for
+                          a cluster with security settings; without it the lake's own broker, started at first use
+SPARK_REMOTE              an engine of yours, `sc://host:port`; without it the lake's own, started at first use
+TIDETABLE_ENGINE_MEMORY   memory of the lake's own engine, `4g` without it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.embedded_kafka import EmbeddedKafka
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from resources.tidetable import Tidetable
+from spark.engine.doors import Doors
+
+
+class SettingsError(Exception):
+    """A setting that cannot be meant."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The application's settings; None: what comes without one."""
+
+    lake: str = ".lake"
+    kafka: str | None = None
+    spark_remote: str | None = None
+    engine_memory: str | None = None
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+        """The settings that environment variables hold; an empty one is no setting."""
+        return Settings(
+            lake=environment.get("TIDETABLE_LAKE") or Settings.lake,
+            kafka=environment.get("TIDETABLE_KAFKA") or None,
+            spark_remote=environment.get("SPARK_REMOTE") or None,
+            engine_memory=environment.get("TIDETABLE_ENGINE_MEMORY") or None,
+        )
+
+    def tidetable(self) -> Tidetable:
+        """Everything outside, nothing of it opened or started."""
+        return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
+
+    def doors(self) -> Doors:
+        """Open doors; the lake's own broker is started."""
+        return self.tidetable().doors()
+
+    @property
+    def folder(self) -> Path | None:
+        """The lake, if it is a folder of this machine."""
+        return None if "://" in self.lake else Path(self.lake).expanduser().resolve()
+
+    def _engine(self) -> Engine:
+        if self.folder is None and self.spark_remote is None:
+            raise SettingsError(
+                f"TIDETABLE_LAKE={self.lake} is no folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
+            )
+        if self.engine_memory is None:
+            return Engine(self.folder, self.spark_remote)
+        return Engine(self.folder, self.spark_remote, self.engine_memory)
+
+    def _kafka(self) -> Kafka | EmbeddedKafka:
+        if self.kafka is None:
+            if self.folder is None:
+                raise SettingsError(
+                    f"TIDETABLE_LAKE={self.lake} is no folder, so it has no broker of its own: "
+                    "set TIDETABLE_KAFKA to bootstrap servers, or to a file of librdkafka properties"
+                )
+            return EmbeddedKafka(self.folder)
+        path = Path(self.kafka).expanduser()
+        if path.is_file():
+            return Kafka(properties(path))
+        if "/" in self.kafka or self.kafka.endswith(".properties"):
+            raise SettingsError(f"TIDETABLE_KAFKA={self.kafka}: there is no such file")
+        return Kafka({"bootstrap.servers": self.kafka})
+
+
+def properties(path: Path) -> dict[str, str]:
+    """The `name=value` lines of a file; a line that begins with # is a comment."""
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        name, equals, value = line.partition("=")
+        if line.startswith("#") or line == "":
+            continue
+        if equals == "":
+            raise SettingsError(f"{path}, line {number}: write name=value, as in bootstrap.servers=host:9092")
+        found[name.strip()] = value.strip()
+    if "bootstrap.servers" not in found:
+        raise SettingsError(f"{path} has no bootstrap.servers: add bootstrap.servers=host:9092")
+    return found
