@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
@@ -48,6 +50,13 @@ def standings(lakehouse: Lakehouse, topology: Topology, ends: Cut | None) -> lis
         reached = {read: found[read].state for read in reads}
         found[name] = _standing(lakehouse, topology, name, topics[name], reached, ends)
     return list(found.values())
+
+
+def fingerprint(ends: Cut, found: list[Standing]) -> str:
+    """A hash of how things stand: the same as long as neither a topic nor a table moves."""
+    stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
+    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands], sort_keys=True)
+    return sha256(state.encode()).hexdigest()[:16]
 
 
 def _standing(

@@ -6,22 +6,18 @@ else made, leaves the truth where it was. It reads no record and starts no serve
 
 from __future__ import annotations
 
-import json
 import time
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.lag import standings
+from assets.lag import fingerprint, standings
 from assets.specs import TOPOLOGY_TAG, tick_name, word
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
 if TYPE_CHECKING:
-    from assets.lag import Standing
-    from spark.engine.position import Cut
     from spark.topology import Topology
 
 INTERVAL = 5  # seconds: Dagster's daemon looks at no sensor more often
@@ -67,17 +63,10 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         behind = [standing.table for standing in found if standing.behind]
         if not behind:
             return dg.SkipReason("Everything is at the end of its topics.")
+        # One tick for one state of things: a new one at once when it moves, and after a while if it does not. Dagster
+        # starts no second run of a key that it has seen, so a failed tick would otherwise be the last one.
+        key = f"{fingerprint(ends, found)}-{int(time.time() // AGAIN)}"
         context.log.info("behind: %s", ", ".join(behind))
-        return dg.RunRequest(run_key=run_key(ends, found, time.time()), tags={TOPOLOGY_TAG: topology.name})
+        return dg.RunRequest(run_key=key, tags={TOPOLOGY_TAG: topology.name})
 
     return lag
-
-
-def run_key(ends: Cut, found: list[Standing], now: float) -> str:
-    """One tick for one state of things; a new one at once when it moves, and after a while if it does not.
-
-    Dagster never repeats a run of a key that it has seen, so a failed tick would otherwise be the last one.
-    """
-    stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
-    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands], sort_keys=True)
-    return f"{sha256(state.encode()).hexdigest()[:16]}-{int(now // AGAIN)}"

@@ -1,0 +1,23 @@
+"""Failures by name: which pass by themselves, and which need somebody to do what their message says."""
+
+from __future__ import annotations
+
+from pyspark.errors.exceptions.base import RetriesExceeded
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from resources.java import JavaNotFound
+from resources.kafka_options import Untranslatable
+from resources.process import ServerFailed
+from spark.engine.errors import EngineError, NotCommitted
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
+
+PASSING = (KafkaUnavailable, NotCommitted, ServerFailed, RetriesExceeded)
+"""Over soon: a cluster that elects, a writer that was quicker, an engine that comes back."""
+
+LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
+"""Not over before somebody acts."""
+
+
+def connection_broke(error: SparkConnectGrpcException) -> bool:
+    """Whether the engine died at work. What it answers itself is raised as a subclass."""
+    return type(error) is SparkConnectGrpcException

@@ -1,0 +1,341 @@
+"""The command `tidetable`: the verbs that Dagster's jobs use, without Dagster."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import click
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from rich.console import Console
+
+from assets.failures import LASTING, PASSING, connection_broke
+from assets.gates import BrokenSuite, gates, suites
+from assets.lag import fingerprint, standings
+from dagster_project import told
+from dagster_project.discover import BrokenTopology, topologies
+from dagster_project.quarantine import undecodable
+from dagster_project.settings import Settings, SettingsError
+from resources.embedded_kafka import EmbeddedKafka
+from resources.jars import JarsUnavailable
+from spark.engine.errors import EngineError
+from spark.engine.land import Landed, capture, land
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
+from spark.engine.repair import audit, rebuild
+from spark.engine.step import Stepped, step
+from spark.engine.tick import tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table as Grid
+
+    from assets.gates import SuiteGate
+    from dagster_project.told import Json
+    from resources.kafka import Kafka
+    from resources.tidetable import Tidetable
+    from spark.engine.position import Cut
+    from spark.topology import Topology
+    from spark.topology.topology import Source, Table
+
+OURS = (*PASSING, *LASTING, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable)
+AGAIN = 60.0  # seconds until --follow repeats a tick that failed, while nothing else has moved
+
+out = Console(soft_wrap=True, highlight=False)
+progress = Console(stderr=True)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+topology_name = click.argument("name", metavar="TOPOLOGY")
+table_name = click.argument("name", metavar="TOPOLOGY.TABLE")
+either_name = click.argument("name", metavar="TOPOLOGY[.TABLE]")
+topic_name = click.argument("name", metavar="TOPOLOGY[.TOPIC]")
+
+
+class Verbs(click.Group):
+    """Commands whose failures are one message, if they are ours, and no traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except OURS as error:
+            raise click.ClickException(str(error)) from error
+        except SparkConnectGrpcException as error:
+            if not connection_broke(error):
+                raise
+            lost = "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
+            raise click.ClickException(lost) from error
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def main() -> None:
+    """Kafka topics to always correct Delta tables.
+
+    A TOPOLOGY is a file in dagster_project/topologies/. Its tables are named TOPOLOGY.TABLE, as in shop.orders.
+    Where the lake, Kafka and the engine are is told by TIDETABLE_LAKE, TIDETABLE_KAFKA and SPARK_REMOTE.
+    """
+
+
+@main.command()
+@as_json
+def up(as_json: bool) -> None:
+    """Start the lake's engine and broker, unless they run."""
+    tidetable = Settings.from_environment().tidetable()
+    with progress.status("starting; a cold engine takes some 20 seconds"), ThreadPoolExecutor() as pool:
+        engine = pool.submit(tidetable.engine.start)
+        broker = pool.submit(lambda: tidetable.doors().kafka.cluster_id())
+        told_: dict[str, Json] = {"engine": engine.result(), "cluster": broker.result(), "broker": address(tidetable)}
+    say(as_json, told_, f"engine  {told_['engine']}", f"broker  {told_['broker']}")
+
+
+@main.command()
+@as_json
+def down(as_json: bool) -> None:
+    """Stop the lake's engine and broker. Tables and topics stay."""
+    tidetable = Settings.from_environment().tidetable()
+    with progress.status("stopping"):
+        tidetable.engine.stop()
+        if isinstance(tidetable.kafka, EmbeddedKafka):
+            tidetable.kafka.stop()
+    say(as_json, {}, "stopped")
+
+
+@main.command()
+@click.argument("names", metavar="[TOPOLOGY]...", nargs=-1)
+@as_json
+def status(names: tuple[str, ...], as_json: bool) -> None:
+    """Show where every table stands: version, lag, and what it waits for. Starts nothing."""
+    tidetable = Settings.from_environment().tidetable()
+    running = tidetable.engine.running()
+    engine = tidetable.engine.remote or (None if running is None else f"sc://{running.address}")
+    kafka = tidetable.listening()
+    found: dict[str, Json] = {}
+    grids: list[str | Grid] = [
+        f"engine  {engine or 'down'}",
+        f"broker  {address(tidetable) or 'down'}",
+    ]
+    for topology in [topology_of(name) for name in names] or topologies():
+        ends, trouble = _ends(kafka, topology)
+        stands = standings(tidetable.lakehouse, topology, ends)
+        found[topology.name] = [told.standing_json(standing) for standing in stands]
+        grids += [told.standing_grid(topology.name, stands), *([trouble] if trouble else [])]
+    say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found}, *grids)
+
+
+@main.command()
+@either_name
+@click.option("--graph", is_flag=True, help="As a Mermaid flowchart.")
+@as_json
+def describe(name: str, graph: bool, as_json: bool) -> None:
+    """Print a topology as Kafka Streams would, or one table in words."""
+    topology, table = named(name, tables)
+    text = topology.graph() if graph else topology.describe(table)
+    whole = not graph and table is None
+    say(as_json, told.plain(topology.to_dict()) if whole else {"text": text}, text.rstrip())
+
+
+@main.command("land")
+@topic_name
+@as_json
+def land_(name: str, as_json: bool) -> None:
+    """Land topics to their end; no table is stepped."""
+    topology, topic = named(name, topics)
+    doors = Settings.from_environment().doors()
+    cut = capture(doors.kafka, topology)
+    with progress.status("landing"):
+        landed = [land(doors, topology, source, cut, new_run()) for source in sources(topology, topic)]
+    say(as_json, told.plain(landed), *map(told.line, landed))
+
+
+@main.command("step")
+@table_name
+@as_json
+def step_(name: str, as_json: bool) -> None:
+    """Step one table to the newest cut that its inputs reached; nothing is landed."""
+    topology, table = table_of(name)
+    with progress.status("stepping"):
+        gate = gates_of(topology).get(table.name)
+        stepped = step(Settings.from_environment().doors(), topology, table, new_run(), gate)
+    say(as_json, told.plain(stepped), told.line(stepped))
+
+
+@main.command()
+@topology_name
+@click.option("--follow", is_flag=True, help="Tick again whenever there is something new, until interrupted.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between two looks, with --follow.")
+@as_json
+def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
+    """Tick: land every topic and step every table, at one cut."""
+    topology = topology_of(name)
+    tidetable = Settings.from_environment().tidetable()
+    if not follow:
+        if not ticked(tidetable, topology, as_json):
+            raise click.exceptions.Exit(1)
+        return
+    try:
+        follow_(tidetable, topology, interval, as_json)
+    except KeyboardInterrupt:
+        progress.print("stopped; the next run goes on from here")
+
+
+@main.command("audit")
+@either_name
+@click.option("--version", type=int, help="A version of one table; the newest without it.")
+@as_json
+def audit_(name: str, version: int | None, as_json: bool) -> None:
+    """Compute tables again over exactly the inputs their commits name, and compare."""
+    topology, table = named(name, tables)
+    if version is not None and table is None:
+        raise click.UsageError("--version is of one table: write TOPOLOGY.TABLE")
+    doors = Settings.from_environment().doors()
+    audited = []
+    for target in topology.tables if table is None else (topology.table(table),):
+        with progress.status(f"auditing {target.name}"):
+            audited.append(audit(doors, topology, target, version))
+        if not as_json:
+            out.print(told.verdict(audited[-1]))
+    if as_json:
+        say(as_json, [told.audited_json(one) for one in audited])
+    if not all(one.holds for one in audited):
+        raise click.exceptions.Exit(1)
+
+
+@main.command("rebuild")
+@table_name
+@as_json
+def rebuild_(name: str, as_json: bool) -> None:
+    """Compute every row of a table anew, as after a changed definition, and write what differs. No gate is asked."""
+    topology, table = table_of(name)
+    with progress.status("rebuilding"):
+        rebuilt = rebuild(Settings.from_environment().doors(), topology, table, new_run())
+    say(as_json, told.plain(rebuilt), told.line(rebuilt))
+
+
+@main.command()
+@topic_name
+@click.option("--limit", default=20, show_default=True, help="The newest so many of each topic.")
+@as_json
+def quarantine(name: str, limit: int, as_json: bool) -> None:
+    """List records that did not decode: why, and their raw bytes."""
+    topology, topic = named(name, topics)
+    doors = Settings.from_environment().doors()
+    with progress.status("looking"):
+        records = [one for source in sources(topology, topic) for one in undecodable(doors, topology, source, limit)]
+    say(as_json, told.plain(records), told.quarantine_grid(records) if records else "every record decoded")
+
+
+def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: bool) -> None:
+    """Tick for ever, when something is behind; a tick that failed is repeated when anything moved, or after a while."""
+    last, at = "", 0.0
+    while True:
+        try:
+            ends = capture(tidetable.doors().kafka, topology)
+            found = standings(tidetable.lakehouse, topology, ends)
+            now = fingerprint(ends, found)
+            if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
+                last, at = now, time.monotonic()
+                ticked(tidetable, topology, as_json)
+        except PASSING as error:
+            progress.print(told.failure(error))
+        except SparkConnectGrpcException as error:
+            if not connection_broke(error):
+                raise
+            progress.print("[red]failed[/]     the engine stopped answering; the next tick starts it anew")
+        time.sleep(interval)
+
+
+def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
+    """One tick, told as it goes; whether nothing failed."""
+
+    def tell(done: Landed | Stepped | EngineError) -> None:
+        if not as_json:
+            out.print(told.failure(done) if isinstance(done, EngineError) else told.line(done))
+
+    with progress.status("ticking"):
+        done = tick(tidetable.doors(), topology, new_run(), gates_of(topology), tell)
+    if as_json:
+        say(as_json, told.ticked_json(done))
+    return not done.failed
+
+
+def say(as_json: bool, data: Json, *lines: str | Grid) -> None:
+    """The outcome: JSON on one line, or text."""
+    if as_json:
+        click.echo(json.dumps(data))
+        return
+    for line in lines:
+        out.print(line)
+
+
+def address(tidetable: Tidetable) -> str | None:
+    """Where Kafka is; None if it is the lake's own broker and does not run."""
+    kafka = tidetable.listening()
+    return None if kafka is None else kafka.address
+
+
+def gates_of(topology: Topology) -> dict[str, SuiteGate]:
+    """The gates of a topology's tables."""
+    return gates(topology, suites(topologies()))
+
+
+def new_run() -> str:
+    """An id that tells this run's commits from others'."""
+    return f"cli-{uuid.uuid4().hex}"
+
+
+def tables(topology: Topology) -> list[str]:
+    """The names of a topology's tables."""
+    return [table.name for table in topology.tables]
+
+
+def topics(topology: Topology) -> list[str]:
+    """The names of a topology's topics."""
+    return [source.topic for source in topology.sources]
+
+
+def sources(topology: Topology, topic: str | None) -> tuple[Source, ...]:
+    """The source of a topic, or all of them."""
+    return topology.sources if topic is None else (topology.source(topic),)
+
+
+def topology_of(name: str) -> Topology:
+    """The topology of a name."""
+    return named(name, lambda _: [])[0]
+
+
+def table_of(name: str) -> tuple[Topology, Table]:
+    """The table of a name."""
+    topology, table = named(name, tables)
+    if table is None:
+        raise click.UsageError(f"{name} is a topology; name one of its tables: {_listed(topology, tables)}")
+    return topology, topology.table(table)
+
+
+def named(name: str, parts: Callable[[Topology], list[str]]) -> tuple[Topology, str | None]:
+    """What a name on the command line means: a topology, or a part of one."""
+    found = topologies()
+    for topology in found:
+        if name == topology.name:
+            return topology, None
+        prefix = f"{topology.name}."
+        if name.startswith(prefix) and name.removeprefix(prefix) in parts(topology):
+            return topology, name.removeprefix(prefix)
+    known = [", ".join(filter(None, [topology.name, _listed(topology, parts)])) for topology in found]
+    raise click.UsageError(f"there is no {name}; there are: {'; '.join(known) or 'no topologies'}")
+
+
+def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
+    return ", ".join(f"{topology.name}.{part}" for part in parts(topology))
+
+
+def _ends(kafka: Kafka | None, topology: Topology) -> tuple[Cut | None, str | None]:
+    """The end offsets of a topology's topics; or None, and why."""
+    if kafka is None:
+        return None, None
+    try:
+        return capture(kafka, topology), None
+    except (KafkaUnavailable, TopicMissing) as error:
+        return None, str(error)

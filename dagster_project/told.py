@@ -1,0 +1,151 @@
+"""What happened, for a reader: one line each, tables, or JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Column
+from rich.table import Table as Grid
+
+from spark.engine.land import Landed
+from spark.engine.step import Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assets.lag import Standing
+    from dagster_project.quarantine import Undecodable
+    from spark.engine.repair import Audited
+    from spark.engine.tick import Ticked
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+LANDING = "_landing/"
+
+
+def dotted(table: str) -> str:
+    """A table as commands take it: `shop.orders`; its landing: `shop.orders landing`."""
+    topology, _, name = table.partition("/")
+    if name.startswith(LANDING):
+        return f"{topology}.{name.removeprefix(LANDING)} landing"
+    return f"{topology}.{name}"
+
+
+def line(done: Landed | Stepped) -> str:
+    """A landing or a step in one line."""
+    if isinstance(done, Landed):
+        broken = f", [red]{done.errors} undecodable[/]" if done.errors else ""
+        return _line(done.outcome, done.table, f"{done.records} records{broken}", done.seconds)
+    match done.outcome:
+        case "stepped":
+            rows = f"+{done.inserted} ~{done.updated} -{done.deleted} rows, {done.touched} keys touched"
+        case "waiting":
+            rows = f"for {', '.join(done.waiting_for)}"
+        case _:
+            rows = ""
+    version = "" if done.after is None else f"version {done.after.version}  "
+    return _line(done.outcome, done.table, f"{version}{rows}", done.seconds)
+
+
+def failure(error: Exception) -> str:
+    """A failure in its own words."""
+    return f"[red]failed    [/] {escape(str(error))}"
+
+
+def _line(outcome: str, table: str, what: str, seconds: float) -> str:
+    colour = {"stepped": "green", "landed": "green", "waiting": "yellow"}.get(outcome, "dim")
+    return f"[{colour}]{outcome:<10}[/] {dotted(table):<36} {what}  [dim]{seconds:.1f} s[/]"
+
+
+def verdict(audited: Audited) -> str:
+    """An audit's verdict."""
+    told = f"version {audited.version}, {audited.rows} rows"
+    if audited.holds:
+        return _line("holds", audited.table, told, audited.seconds)
+    wrong = "\n".join(f"    {escape(json.dumps(row, default=str))}" for row in audited.sample)
+    return f"[red]differs[/]    {dotted(audited.table):<36} {told}, [red]{audited.differing} keys differ[/]:\n{wrong}"
+
+
+def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
+    """Where everything stands."""
+    grid = _grid("table", "version", "lag", "waiting for", "computed from")
+    for standing in standings:
+        state = standing.state
+        lag = "unknown" if standing.lag is None else ", ".join(f"{t} {n}" for t, n in standing.lag.items() if n) or "0"
+        never = state is None or state.position.n == 0
+        inputs = {} if state is None else state.position.inputs
+        read = ", ".join(
+            f"{'landing' if name.startswith(LANDING) else name}@{at.version}" for name, at in inputs.items()
+        )
+        grid.add_row(
+            dotted(f"{topology}/{standing.table}"),
+            "never" if never or state is None else str(state.version),
+            escape(standing.trouble or lag),
+            ", ".join(standing.waiting_for).replace(LANDING, "landing "),
+            read or _reached(standing),
+        )
+    return grid
+
+
+def _grid(*columns: str) -> Grid:
+    """Nothing is cut off: names are there to be copied."""
+    first, *others = columns
+    return Grid(Column(first, no_wrap=True), *(Column(name, overflow="fold") for name in others), box=SIMPLE_HEAD)
+
+
+def _reached(standing: Standing) -> str:
+    cut = {} if standing.state is None else standing.state.position.cut
+    return ", ".join(f"{partition}:{offset}" for at in cut.values() for partition, offset in sorted(at.offsets.items()))
+
+
+def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
+    """Records that did not decode."""
+    grid = _grid("topic", "partition", "offset", "error", "key", "value")
+    for record in records:
+        place = (record.topic, str(record.partition), str(record.offset))
+        grid.add_row(*place, *(escape(text or "") for text in (record.error, record.key, record.value)))
+    return grid
+
+
+def standing_json(standing: Standing) -> Json:
+    """Where one table stands."""
+    state = standing.state
+    return {
+        "table": standing.table,
+        "version": None if state is None else state.version,
+        "position": None if state is None else json.loads(state.position.to_json()),
+        "lag": None if standing.lag is None else {**standing.lag},
+        "behind": standing.behind,
+        "waiting_for": [*standing.waiting_for],
+        "trouble": standing.trouble,
+    }
+
+
+def ticked_json(ticked: Ticked) -> Json:
+    """What a tick did."""
+    return {
+        "landed": [plain(landed) for landed in ticked.landed],
+        "stepped": [plain(stepped) for stepped in ticked.stepped],
+        "failed": {name: str(error) for name, error in ticked.failed.items()},
+    }
+
+
+def audited_json(audited: Audited) -> Json:
+    """An audit's verdict."""
+    told = plain(audited)
+    assert isinstance(told, dict)
+    return {"holds": audited.holds, **told}
+
+
+def plain(value: object) -> Json:
+    """Frozen values as JSON has them; what JSON has no word for is text."""
+    told: Json = json.loads(json.dumps(value, default=_word))
+    return told
+
+
+def _word(value: object) -> object:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
