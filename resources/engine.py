@@ -34,6 +34,7 @@ QUICK = {
     "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: keys of a step prune row groups
     "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as quick to read
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # 0.1 ms for each expression
     "spark.ui.enabled": "false",  # memory for every job of a server that lives for weeks
     "spark.ui.showConsoleProgress": "false",  # the log is a file
     "spark.log.level": "WARN",  # INFO is some hundred lines for each step

@@ -117,18 +117,12 @@ class Kafka:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # says no more than the time-out does
             self._trouble.append(error.str())
 
-    def _offsets(
-        self, topics: Iterable[str], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[str, TopicOffsets]:
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec, level: IsolationLevel) -> dict[str, TopicOffsets]:
         described = [self._described(*one) for one in self._describe(topics).items()]
-        spots = [
-            TopicPartition(topic.name, partition.id) for topic in described for partition in topic.partitions
-        ]
+        spots = [TopicPartition(topic.name, partition.id) for topic in described for partition in topic.partitions]
         offsets = self._list(spots, spec, level)
         return {
-            topic.name: TopicOffsets(
-                str(topic.topic_id), {p.id: offsets[topic.name, p.id] for p in topic.partitions}
-            )
+            topic.name: TopicOffsets(str(topic.topic_id), {p.id: offsets[topic.name, p.id] for p in topic.partitions})
             for topic in described
         }
 
@@ -154,9 +148,7 @@ class Kafka:
         while True:
             asked = self.admin().list_offsets(wanted, isolation_level=level, request_timeout=TIMEOUT)
             try:
-                return {
-                    (spot.topic, spot.partition): future.result().offset for spot, future in asked.items()
-                }
+                return {(spot.topic, spot.partition): future.result().offset for spot, future in asked.items()}
             except KafkaException as error:
                 if error.args[0].code() not in UNSETTLED or time.monotonic() > deadline:
                     raise self._unavailable(error) from error

@@ -118,9 +118,7 @@ def _own_certificate(config: Mapping[str, str]) -> dict[str, str]:
     if chain is None or key is None:
         raise Untranslatable("ssl.certificate and ssl.key belong together, and one of them is missing")
     if any(begin in key for begin in OLD_KEYS):
-        raise Untranslatable(
-            "Java reads no such ssl.key; convert it: openssl pkcs8 -topk8 -in KEY -out NEW_KEY"
-        )
+        raise Untranslatable("Java reads no such ssl.key; convert it: openssl pkcs8 -topk8 -in KEY -out NEW_KEY")
     return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
 
 

@@ -116,12 +116,8 @@ class Server:
             how = "stayed silent" if self._is_ours(running.pid) else "died"
             self._end()
             said = "\n".join(_last_words(self.log))
-            raise ServerFailed(
-                f"the {self.name} {how} while it was being started; the end of {self.log}:\n{said}"
-            )
-        logger.info(
-            "%s: at %s after %.1f s, pid %d", self.name, launch.address, time.monotonic() - began, running.pid
-        )
+            raise ServerFailed(f"the {self.name} {how} while it was being started; the end of {self.log}:\n{said}")
+        logger.info("%s: at %s after %.1f s, pid %d", self.name, launch.address, time.monotonic() - began, running.pid)
         return running
 
     def _comes_up(self, running: Running) -> bool:
@@ -156,9 +152,7 @@ def answers(address: str) -> bool:
     """Whether something accepts connections at `host:port`."""
     host, port = address.rsplit(":", 1)
     try:
-        with socket.create_connection(
-            (host, int(port)), timeout=2
-        ):  # seconds: the servers are on this machine
+        with socket.create_connection((host, int(port)), timeout=2):  # seconds: the servers are on this machine
             return True
     except OSError:
         return False
@@ -175,9 +169,7 @@ def free_port() -> int:
 
 def _last_words(log: Path, lines: int = 20) -> list[str]:
     """The end of a Java log without the stack frames, which push what happened out of sight."""
-    return [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")][
-        -lines:
-    ]
+    return [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")][-lines:]
 
 
 def _until(done: Callable[[], bool], seconds: float) -> bool:

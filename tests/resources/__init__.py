@@ -1,0 +1,1 @@
+"""The doors, with real processes behind them."""

@@ -1,0 +1,74 @@
+"""The broker of a lake, killed and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from resources.embedded_kafka import EmbeddedKafka
+from resources.kafka import Kafka
+from resources.process import ServerFailed
+from spark.engine.offsets import TopicMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+YEAR_2001 = 1_000_000_000_000  # milliseconds: long past any retention
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A broker of this module's own, in a lake whose name has a space."""
+    broker = EmbeddedKafka(tmp_path_factory.mktemp("a lake"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def written(broker: EmbeddedKafka) -> dict[int, int]:
+    return Kafka({"bootstrap.servers": broker.bootstrap_servers}).end_offsets(["kept"])["kept"].offsets
+
+
+def test_a_stopped_and_a_killed_broker_come_back_at_the_same_address_with_their_topics(
+    broker: EmbeddedKafka,
+) -> None:
+    address = broker.start()
+    kafka = Kafka({"bootstrap.servers": address})
+    kafka.create_topic("kept")
+    producer = kafka.producer()
+    producer.produce("kept", b"value", timestamp=YEAR_2001)
+    assert producer.flush(10) == 0
+    broker.stop()
+    assert broker.running() is None
+    assert broker.start() == address == broker.bootstrap_servers
+    assert written(broker) == {0: 1}
+    running = broker.running()
+    assert running is not None
+    os.kill(running.pid, signal.SIGKILL)
+    assert broker.start() == address
+    assert written(broker) == {0: 1}
+
+
+def test_starting_a_running_broker_changes_nothing(broker: EmbeddedKafka) -> None:
+    broker.start()
+    running = broker.running()
+    broker.start()
+    assert broker.running() == running
+
+
+def test_asking_for_a_topic_does_not_make_it(broker: EmbeddedKafka) -> None:
+    kafka = Kafka({"bootstrap.servers": broker.start()})
+    for _ in range(2):
+        with pytest.raises(TopicMissing):
+            kafka.end_offsets(["mistyped"])
+
+
+def test_a_broker_that_was_never_started_says_how_to(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(tmp_path)
+    assert broker.running() is None
+    with pytest.raises(ServerFailed, match="tidetable up"):
+        broker.bootstrap_servers  # noqa: B018  # reading it is what fails

@@ -1,0 +1,109 @@
+"""The resident engine: its sessions, its death, its traces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from resources.engine import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def spark(engine: Engine) -> Iterator[SparkSession]:
+    session = engine.session()
+    yield session
+    session.stop()
+
+
+def test_every_session_is_a_new_one(engine: Engine) -> None:
+    one, other = engine.session(), engine.session()
+    one.sql("select 1 as a").createOrReplaceTempView("mine")
+    assert one.catalog.tableExists("mine")
+    assert not other.catalog.tableExists("mine")
+    one.stop()
+    assert other.sql("select 2").collect() == [(2,)]
+    other.stop()
+
+
+def test_time_is_utc_and_wrong_numbers_stop(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.sql("select 1 / 0").collect()
+
+
+def test_sql_merges_into_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path / 'table'}`"
+    spark.sql("select 1 as k, 'old' as v").write.format("delta").save(str(tmp_path / "table"))
+    spark.sql(
+        f"merge into {table} t using (select 1 as k, 'new' as v) s on t.k = s.k "
+        "when matched then update set * when not matched then insert *"
+    ).collect()
+    assert spark.read.format("delta").load(str(tmp_path / "table")).collect() == [(1, "new")]
+
+
+def test_nothing_is_written_where_the_user_stands(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spark = engine.session()
+    spark.createDataFrame([(1, "a")], "k int, v string").createOrReplaceTempView("rows")
+    spark.sql("select k % 2 as g, count(*) from rows group by 1").collect()
+    spark.sql("create table if not exists stored (k int) using delta")
+    spark.sql("drop table stored")
+    spark.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_process_finds_the_same_engine(engine: Engine, lake_root: Path) -> None:
+    asks = "import sys, pathlib, resources.engine as r; print(r.Engine(pathlib.Path(sys.argv[1])).start())"
+    assert subprocess.check_output([sys.executable, "-c", asks, lake_root], text=True).strip() == engine.start()
+
+
+def test_a_killed_engine_fails_its_sessions_and_the_next_session_has_a_new_one(
+    tmp_path: Path,
+) -> None:
+    engine = Engine(tmp_path / "a lake", memory="1g", cores="1")
+    stale = engine.session()
+    first = engine.running()
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)
+    with pytest.raises(PySparkException):
+        stale.sql("select 1").collect()
+    stale.stop()
+    fresh = engine.session()
+    assert fresh.sql("select 1").collect() == [(1,)]
+    second = engine.running()
+    assert second is not None
+    assert second.pid != first.pid
+    fresh.stop()
+    engine.stop()
+    assert engine.running() is None
+
+
+def test_a_given_engine_is_used_and_never_stopped(engine: Engine) -> None:
+    given = Engine(None, remote=engine.start())
+    assert given.start() == engine.start()
+    session = given.session()
+    assert session.sql("select 1").collect() == [(1,)]
+    assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+    session.stop()
+    given.stop()
+    assert given.running() is None
+    assert engine.running() is not None
+
+
+def test_an_engine_needs_a_lake_or_an_address() -> None:
+    with pytest.raises(ValueError, match="SPARK_REMOTE"):
+        Engine(None).start()
