@@ -39,16 +39,24 @@ def assets(
     Raises:
         NameClash: two names differ only in characters that Dagster does not have in names.
     """
+    _check_names(topologies)
     made = [_topics(topologies)] if topologies else []
     for topology in topologies:
         made += [_landing(topology, source, lakehouse) for source in topology.sources]
         made += [
             _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
         ]
-    counts = Counter([asset.op.name for asset in made] + [tick_name(topology) for topology in topologies])
-    if clashes := [name for name, count in counts.items() if count > 1]:
-        raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
     return made
+
+
+def _check_names(topologies: Sequence[Topology]) -> None:
+    names = [tick_name(topology) for topology in topologies]
+    names += [word("kafka", topic) for topic in {source.topic for one in topologies for source in one.sources}]
+    for topology in topologies:
+        names += [word(topology.name, "landing", source.topic) for source in topology.sources]
+        names += [word(topology.name, table.name) for table in topology.tables]
+    if clashes := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
 
 
 def tick_job(topology: Topology) -> "UnresolvedAssetJobDefinition":

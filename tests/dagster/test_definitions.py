@@ -1,0 +1,167 @@
+"""What Dagster loads: from a fresh clone, without a broker, an engine or Great Expectations."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+import pytest
+
+from assets.factory import NameClash, assets
+from assets.gates import BrokenSuite, suites
+from dagster_project import discover
+from dagster_project.definitions import defs
+from resources.lakehouse import Lakehouse
+from spark.topology import Consumed, StreamsBuilder, Topology
+
+ROOT = Path(__file__).parents[2]
+OURS = {"assets", "dagster_project", "resources", "spark"}
+
+KEYS = """
+kafka/clicks
+kafka/customers
+kafka/orders
+kafka/products
+shop/customers
+shop/landing/clicks
+shop/landing/customers
+shop/landing/orders
+shop/landing/products
+shop/large_orders
+shop/orders
+shop/orders_enriched
+shop/orders_priced
+shop/orders_unclaimed
+shop/products
+"""
+
+
+def named(name: str, *topics: str) -> Topology:
+    builder = StreamsBuilder(name)
+    for topic in topics:
+        builder.table(topic, Consumed.json(key="id bigint", value="v int"))
+    return builder.build()
+
+
+def definitions(*topologies: Topology) -> list[dg.AssetsDefinition]:
+    return assets(topologies, Lakehouse("lake"), {})
+
+
+def test_there_is_an_asset_per_topic_landing_and_table() -> None:
+    keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == set(KEYS.split())
+
+
+def test_a_tick_observes_the_topics_then_lands_then_steps() -> None:
+    graph = defs.resolve_asset_graph()
+    enriched = graph.get(dg.AssetKey(["shop", "orders_enriched"]))
+    assert {key.to_user_string() for key in enriched.parent_keys} == {"shop/orders", "shop/customers", "shop/products"}
+    assert graph.get(dg.AssetKey(["shop", "orders"])).parent_keys == {dg.AssetKey(["shop", "landing", "orders"])}
+    assert graph.get(dg.AssetKey(["shop", "landing", "orders"])).parent_keys == {dg.AssetKey(["kafka", "orders"])}
+    job = defs.resolve_job_def("shop_tick")
+    assert {key.to_user_string() for key in job.asset_layer.selected_asset_keys} == set(KEYS.split())
+    assert job.executor_def.name == dg.in_process_executor.name
+
+
+def test_a_table_tells_its_plan_its_columns_and_the_line_that_declares_it() -> None:
+    spec = defs.resolve_asset_graph().get(dg.AssetKey(["shop", "large_orders"]))
+    assert "primary-key inner join on order_id" in (spec.description or "")
+    schema = spec.metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchemaMetadataValue)
+    assert [column.name for column in schema.value.columns][:2] == ["order_id", "name"]
+    references = spec.metadata["dagster/code_references"]
+    assert isinstance(references, dg.CodeReferencesMetadataValue)
+    (reference,) = references.code_references
+    assert isinstance(reference, dg.LocalFileCodeReference)
+    assert reference.file_path == str(ROOT / "dagster_project" / "topologies" / "shop.py")
+    assert spec.code_version is not None
+
+
+@pytest.mark.parametrize("folder", [ROOT, Path("/")], ids=["from the root", "from elsewhere"])
+def test_the_workspace_validates(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", str(ROOT / "workspace.yaml")]
+    environment = {"PATH": "", "DAGSTER_HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    (tmp_path / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "BetaWarning" not in ran.stderr
+
+
+def test_loading_imports_no_great_expectations_and_starts_nothing(tmp_path: Path) -> None:
+    script = (
+        "import sys, dagster_project.definitions;"
+        "from pyspark.sql.connect.session import SparkSession;"
+        "assert 'great_expectations' not in sys.modules;"
+        "assert SparkSession.getActiveSession() is None"
+    )
+    environment = {"TIDETABLE_LAKE": str(tmp_path / "lake"), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert not (tmp_path / "lake").exists()
+
+
+def test_no_name_at_the_root_shadows_a_dependency() -> None:
+    # Dagster's webserver has the root first on its path: a module here would be imported instead of a library's.
+    modules = {path.stem for path in ROOT.glob("*.py")}
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert modules | packages == OURS | {"tests"}
+
+
+def test_the_four_package_names_are_ours_alone() -> None:
+    for name in OURS:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert Path(str(spec.origin)) == ROOT / name / "__init__.py"
+        assert set(packages_distributions().get(name, ["tidetable"])) == {"tidetable"}
+
+
+def test_topologies_may_share_a_topic() -> None:
+    keys = [key for asset in definitions(named("a", "t", "u"), named("b", "t")) for key in asset.keys]
+    assert keys.count(dg.AssetKey(["kafka", "t"])) == 1
+    assert dg.AssetKey(["a", "landing", "t"]) in keys
+    assert dg.AssetKey(["b", "landing", "t"]) in keys
+
+
+def test_names_that_dagster_cannot_tell_apart_are_refused() -> None:
+    with pytest.raises(NameClash, match="a__x_y"):
+        definitions(named("a", "x-y", "x.y"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("empty", "", r"empty\.py has no topology: end it with"),
+        ("mistaken", "topology = unknown", r"mistaken\.py: NameError: name 'unknown' is not defined"),
+        ("unfinished", "topology = (", r"unfinished\.py: SyntaxError: '\(' was never closed"),
+    ],
+)
+def test_a_broken_topology_file_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    folder = ModuleType("broken_topologies")
+    folder.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, folder.__name__, folder)
+    monkeypatch.setattr(discover, "package", folder)
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(discover.BrokenTopology, match=message):
+        discover.topologies()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("a.nothing.json", {"name": "s", "expectations": [{"type": "t"}]}, "there is no table a.nothing"),
+        ("a.t.json", {"name": "s"}, "write {"),
+        ("a.t.json", {"name": "s", "expectations": [{"type": "t", "severity": "fatal"}]}, "severity fatal is none"),
+    ],
+)
+def test_a_broken_suite_is_named(tmp_path: Path, file: str, text: object, message: str) -> None:
+    (tmp_path / file).write_text(json.dumps(text))
+    with pytest.raises(BrokenSuite, match=f"{file}.*{message}"):
+        suites([named("a", "t")], tmp_path)
