@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
+LAST_MILLIS = (2**63 - 1) // 1000  # a timestamp is microseconds in 64 bits
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
 
 
@@ -109,20 +110,27 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
 
 def landed(records: DataFrame, consumed: Consumed, batch: int) -> DataFrame:
     """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where they did not decode."""
-    decoded = decode(records, consumed)
-    broken = F.col("_error").isNotNull()
-    ours = [
-        _timestamp(consumed).alias("_timestamp"),
+    raw = records.select(
+        F.col("key").alias("_key"),
+        F.col("value").alias("_value"),
+        F.col("timestamp").alias("_timestamp"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
+    )
+    broken = F.col("_error").isNotNull()
+    ours = [
+        _timestamp(consumed).alias("_timestamp"),
+        F.col("_topic"),
+        F.col("_partition"),
+        F.col("_offset"),
         F.col("_deleted"),
         F.col("_error"),
-        F.when(broken, F.col("key")).alias("_key"),
-        F.when(broken, F.col("value")).alias("_value"),
+        F.when(broken, F.col("_key")).alias("_key"),
+        F.when(broken, F.col("_value")).alias("_value"),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
-    return decoded.select(*cols(_names(consumed)), *ours)
+    return decode(raw, consumed).select(*cols(_names(consumed)), *ours)
 
 
 def _range(
@@ -181,12 +189,14 @@ def _read_committed(topology: Topology) -> bool:
 
 
 def _timestamp(consumed: Consumed) -> Column:
-    """Event time: a declared column, else the record's own timestamp; null where the record has none."""
+    """Event time: a declared column, else the record's own timestamp; null where the record has none that is one."""
     if consumed.timestamp is None:
-        return F.when(F.unix_millis("timestamp") >= 0, F.col("timestamp"))
+        return F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
     types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
     at = col(consumed.timestamp)
-    return F.timestamp_millis(at) if types[consumed.timestamp] == "bigint" else at.cast("timestamp")
+    if types[consumed.timestamp] != "bigint":
+        return at.cast("timestamp")
+    return F.timestamp_millis(F.when(at.between(-LAST_MILLIS, LAST_MILLIS), at))
 
 
 def _names(consumed: Consumed) -> list[str]:

@@ -1,8 +1,9 @@
 """JSON bytes to typed columns. What does not decode is said in `_error`; nothing is dropped.
 
-A value must be a JSON object whose fields have the declared types; fields that are not declared are left out, declared
-ones that are missing are null. A record without a value, or with the JSON literal null, is a tombstone. A key of one
-column may be an object or a bare scalar: `{"id": 7}`, `7`, `"7"`; a key of several columns is an object.
+A value must be one JSON object whose fields have the declared types; fields that are not declared are left out,
+declared ones that are missing are null. A record without a value, or with the JSON literal null, is a tombstone. A key
+of one column may be an object, a bare JSON scalar or plain text: `{"id": 7}`, `7`, `"7"`, `seven`; a key of several
+columns is an object. A key that is null, or an object without the declared fields, is a record without a key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import cols
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
@@ -26,57 +26,71 @@ OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSin
 
 
 def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
-    """Records with binary `key` and `value`, plus: typed columns (key first), `_deleted`, `_error`."""
-    names = {column.name for column in consumed.key}
-    value = [column for column in consumed.value if column.name not in names]
-    texts = records.select(
-        "*",
-        F.col("key").cast("string").alias("_k"),
-        F.nullif(F.col("value").cast("string"), F.lit("null")).alias("_v"),
+    """Records with binary `_key` and `_value`, plus: typed columns (key first), `_deleted`, `_error`.
+
+    The columns of `records` begin with an underscore, so that no user column has the name of one.
+    """
+    texts = records.select("*", _text("_key").alias("_k"), _text("_value").alias("_v"))
+    parsed = texts.select("*", _object("_k", consumed.key).alias("_ko"), _object("_v", consumed.value).alias("_vo"))
+    key = [_field("_ko", column) for column in consumed.key]
+    bad_key = _broken("_k", "_ko")
+    if len(consumed.key) == 1:
+        is_object, scalar = F.startswith("_k", F.lit("{")), _scalar(consumed.key[0])
+        key = [F.when(is_object, key[0]).otherwise(scalar)]
+        bad_key = F.when(is_object, bad_key).otherwise(scalar.isNull())
+    error = F.when(F.col("_k").isNotNull() & bad_key, _says("key", consumed.key)).when(
+        F.col("_v").isNotNull() & _broken("_v", "_vo"), _says("value", consumed.value)
     )
-    parsed = texts.select("*", _object("_k", consumed.key).alias("_ko"), _object("_v", value).alias("_vo"))
-    key = [_key(column, bare=len(consumed.key) == 1).alias(column.name) for column in consumed.key]
-    keyed = parsed.select("*", *key)
-    deleted = F.col("_v").isNull()
-    no_key = F.expr(" AND ".join(f"{quoted(column.name)} IS NULL" for column in consumed.key))
-    bad_key = F.col("_k").isNotNull() & no_key & ~_is_null_object()
-    error = F.when(bad_key | _broken("_k", "_ko", bare=len(consumed.key) == 1), _says("key", consumed.key)).when(
-        ~deleted & _broken("_v", "_vo", bare=False), _says("value", value)
-    )
-    return keyed.select(
+    return parsed.select(
         *records.columns,
-        *cols(column.name for column in consumed.key),
-        *(F.col(f"_vo.{quoted(column.name)}").alias(column.name) for column in value),
-        deleted.alias("_deleted"),
+        *(field.alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
+        *(_field("_vo", column).alias(column.name) for column in consumed.value),
+        F.col("_v").isNull().alias("_deleted"),
         error.alias("_error"),
     )
 
 
-def _object(text: str, columns: list[Column] | tuple[Column, ...]) -> Expression:
+def _text(name: str) -> Expression:
+    """Bytes as text, an object without blanks around it; absent where there are no bytes, or where they say null."""
+    text = F.col(name).cast("string")
+    trimmed = F.btrim(text, F.lit(" \t\r\n"))
+    is_object = F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))  # as nearly all are: nothing to trim
+    otherwise = F.when(F.startswith(trimmed, F.lit("{")), trimmed).when(trimmed != "null", text)
+    return F.when(is_object, text).otherwise(otherwise)
+
+
+def _object(text: str, columns: tuple[Column, ...]) -> Expression:
     schema = ", ".join([*(f"{quoted(column.name)} {column.type}" for column in columns), f"{CORRUPT} string"])
-    return F.from_json(text, schema, OPTIONS)
+    # Text that is no object would cost an exception for every record.
+    return F.when(F.startswith(text, F.lit("{")), F.from_json(text, schema, OPTIONS))
 
 
-def _broken(text: str, parsed: str, bare: bool) -> Expression:
-    """An object that did not decode. Spark takes blank text for an empty object and ignores what follows one."""
-    whole = F.col(text).rlike(r"^\s*\{") & F.col(text).rlike(r"\}\s*$")
-    corrupt = F.col(f"{parsed}.{CORRUPT}").isNotNull()
-    return (whole & corrupt) if bare else F.col(text).isNotNull() & (~whole | corrupt)
+def _broken(text: str, parsed: str) -> Expression:
+    """Whether text is no object of the declared types. Spark ignores what follows an object; we do not."""
+    # One closing brace, and it is the last character: nothing follows it. Else the text is read once more.
+    plain = F.locate("}", F.col(text)) == F.length(text)
+    alone = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    return ~(
+        F.startswith(text, F.lit("{"))
+        & F.endswith(text, F.lit("}"))
+        & F.col(f"{parsed}.{CORRUPT}").isNull()
+        & F.is_valid_utf8(text)  # Spark puts a replacement character where it is not
+        & F.when(plain, True).otherwise(alone)
+    )
 
 
-def _key(column: Column, bare: bool) -> Expression:
-    field = F.col(f"_ko.{quoted(column.name)}")
-    if not bare:
-        return field
-    scalar = F.regexp_replace(F.col("_k"), r'^\s*"(.*)"\s*$', "$1")
-    return F.when(F.col("_k").rlike(r"^\s*\{"), field).otherwise(scalar.try_cast(str(column.type)))
+def _field(parsed: str, column: Column) -> Expression:
+    return F.col(f"{parsed}.{quoted(column.name)}")
 
 
-def _is_null_object() -> Expression:
-    """The key says itself that it has no value, which is a record without a key and not a broken one."""
-    return F.col("_k").rlike(r"^\s*\{.*\}\s*$") & F.col(f"_ko.{CORRUPT}").isNull() | (F.trim("_k") == "null")
+def _scalar(column: Column) -> Expression:
+    """A key that is no object: the content of a JSON string, or the text as it is; null where it is neither."""
+    array = F.concat(F.lit("["), "_k", F.lit("]"))
+    string = F.when(F.json_array_length(array) == 1, F.get_json_object(array, "$[0]"))
+    text = F.when(F.startswith("_k", F.lit('"')), string).otherwise(F.col("_k"))
+    return F.when(F.is_valid_utf8("_k"), text).try_cast(str(column.type))
 
 
-def _says(part: str, columns: list[Column] | tuple[Column, ...]) -> Expression:
+def _says(part: str, columns: tuple[Column, ...]) -> Expression:
     declared = ", ".join(f"{column.name} {column.type}" for column in columns)
     return F.lit(f"the {part} is not JSON of ({declared})")
