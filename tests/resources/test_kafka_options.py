@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from resources.kafka_options import Untranslatable, spark_options
 
@@ -76,25 +83,37 @@ def test_a_folder_of_authorities_is_refused(tmp_path: Path) -> None:
         spark_options({"ssl.ca.location": str(tmp_path)})
 
 
-def test_a_certificate_and_its_key_go_along_as_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+@pytest.mark.parametrize("password", [None, "unlock"])
+def test_a_certificate_and_its_key_go_along_as_text_that_java_reads(
+    form: PrivateFormat, password: str | None, tmp_path: Path
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    lock = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    given = key.private_bytes(Encoding.PEM, form, lock).decode()
+    unlocked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     (tmp_path / "cert.pem").write_text("chain")
-    (tmp_path / "key.pem").write_text("key")
+    (tmp_path / "key.pem").write_text(given)
+    by_text = {"ssl.certificate.pem": "chain", "ssl.key.pem": given}
     by_file = {
         "ssl.certificate.location": str(tmp_path / "cert.pem"),
         "ssl.key.location": str(tmp_path / "key.pem"),
-        "ssl.key.password": "secret",
     }
-    by_text = {"ssl.certificate.pem": "chain", "ssl.key.pem": "key", "ssl.key.password": "secret"}
-    assert (
-        spark_options(by_file)
-        == spark_options(by_text)
-        == {
+    for config in (by_text, by_file):
+        opened = {**config, "ssl.key.password": password} if password else config
+        assert spark_options(opened) == {
             "kafka.ssl.keystore.type": "PEM",
             "kafka.ssl.keystore.certificate.chain": "chain",
-            "kafka.ssl.keystore.key": "key",
-            "kafka.ssl.key.password": "secret",
+            "kafka.ssl.keystore.key": unlocked,
         }
-    )
+
+
+def test_a_key_that_does_not_open_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"unlock")).decode()
+    for password in ({}, {"ssl.key.password": "wrong"}):
+        with pytest.raises(Untranslatable, match=r"ssl\.key\.password"):
+            spark_options({"ssl.certificate.pem": "chain", "ssl.key.pem": locked, **password})
 
 
 def test_a_keystore_is_pkcs12(tmp_path: Path) -> None:
@@ -109,12 +128,6 @@ def test_a_keystore_is_pkcs12(tmp_path: Path) -> None:
 def test_a_certificate_without_its_key_is_refused() -> None:
     with pytest.raises(Untranslatable, match=r"ssl\.key"):
         spark_options({"ssl.certificate.pem": "chain"})
-
-
-def test_a_key_that_java_cannot_read_is_refused_with_the_cure() -> None:
-    old = {"ssl.certificate.pem": "chain", "ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}
-    with pytest.raises(Untranslatable, match="openssl pkcs8"):
-        spark_options(old)
 
 
 @pytest.mark.parametrize(
