@@ -51,11 +51,11 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
 
 
 def _text(name: str) -> Expression:
-    """Bytes as text, an object without blanks around it; absent where there are no bytes, or where they say null."""
+    """Bytes as text, JSON without blanks around it; absent where there are no bytes, or where they say null."""
     text = F.col(name).cast("string")
     trimmed = F.btrim(text, F.lit(" \t\r\n"))
     is_object = F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))  # as nearly all are: nothing to trim
-    otherwise = F.when(F.startswith(trimmed, F.lit("{")), trimmed).when(trimmed != "null", text)
+    otherwise = F.when(F.left(trimmed, F.lit(1)).isin("{", '"'), trimmed).when(trimmed != "null", text)
     return F.when(is_object, text).otherwise(otherwise)
 
 
