@@ -1,0 +1,61 @@
+"""Snapshots and spans of drawn tables: what the operators read, without a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.tables import table, with_ours
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.topology.nodes import Scan
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A snapshot: every input as it was drawn."""
+
+    frames: Mapping[str, DataFrame]
+
+    def read(self, scan: Scan) -> DataFrame:
+        """All rows, or all records."""
+        return self.frames[scan.table]
+
+
+@dataclass(frozen=True)
+class DrawnSpan:
+    """A span: what was drawn of its changes, and everything after it."""
+
+    after: Drawn
+    changed: Mapping[str, DataFrame]
+    few: bool = field(default=True)
+
+    def moved(self, scan: Scan) -> bool:
+        """An input moved if changes of it were drawn."""
+        return scan.table in self.changed
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """The drawn changes of a table."""
+        return self.changed[scan.table]
+
+    def records(self, scan: Scan) -> DataFrame:
+        """The drawn new records of a landing."""
+        return self.changed[scan.table]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Makes snapshots and spans."""
+
+    session: SparkSession
+
+    def now(self, **texts: str) -> Drawn:
+        """A snapshot of tables drawn by name."""
+        return Drawn({name: with_ours(table(self.session, text)) for name, text in texts.items()})
+
+    def span(self, after: Drawn, few: bool = True, **changed: str) -> DrawnSpan:
+        """A span that ends at a snapshot, with the changes of some inputs drawn by name."""
+        return DrawnSpan(after, self.now(**changed).frames, few)

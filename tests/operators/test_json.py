@@ -1,0 +1,253 @@
+"""What is JSON of the declared columns, what is a tombstone, what is a record without a key, and what is broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark.serdes.json import decode
+from spark.topology import Consumed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+ITEM = Consumed.json(key="id bigint", value="a int, s string")
+NAMED = Consumed.json(key="name string", value="a int")
+PAIR = Consumed.json(key="a int, b string", value="c int")
+TYPED = Consumed.json(
+    key="id bigint",
+    value="d decimal(4,2), t timestamp, day date, f double, yes boolean, raw binary, list array<int>, "
+    "m map<string,int>, s struct<`end`:int,`my-field`:string>",
+)
+
+Bytes = bytes | None
+BROKEN = "broken"
+
+NO_OBJECTS = {
+    "empty": b"",
+    "blank": b" \n",
+    "text": b"nil",
+    "a number": b"5",
+    "a string": b'"x"',
+    "an array": b'[{"a": 1}]',
+    "cut off": b'{"a": 1',
+    "a comma too many": b'{"a": 1, }',
+    "single quotes": b"{'a': 1}",
+    "no quotes": b"{a: 1}",
+    "text behind it": b'{"a": 1} x',
+    "text and a brace behind it": b'{"a": 1} x}',
+    "another object behind it": b'{"a": 1}{"a": 2}',
+    "a list of objects": b'{"a": 1},{"a": 2}',
+    "text before it": b'x {"a": 1}',
+    "a string for an int": b'{"a": "1"}',
+    "a fraction for an int": b'{"a": 1.5}',
+    "too great for an int": b'{"a": 3000000000}',
+    "a boolean for an int": b'{"a": true}',
+    "an array for an int": b'{"a": [1]}',
+    "a leading zero": b'{"a": 01}',
+    "no text": b"\xff\xfe",
+    "a string that is not UTF-8": b'{"s": "\xff"}',
+    "a byte order mark": b'\xef\xbb\xbf{"a": 1}',
+    "a control character": b'{"s": "a\x00b"}',
+}
+
+NO_KEYS = {
+    "text": b"x",
+    "empty": b"",
+    "a fraction": b"1.5",
+    "too great": b"99999999999999999999",
+    "a boolean": b"true",
+    "an array": b"[1]",
+    "single quotes": b"'1'",
+    "a string for a bigint": b'{"id": "1"}',
+    "cut off": b'{"id": 1',
+    "text behind it": b'{"id": 1} x',
+    "another object behind it": b'{"id": 1}{"id": 2}',
+    "no text": b"\xff",
+}
+
+
+def decoded(
+    session: SparkSession, consumed: Consumed, records: Sequence[tuple[Bytes, Bytes]]
+) -> list[dict[str, object] | str]:
+    """The decoded columns of each record, or BROKEN, in order."""
+    numbered = [(number, key, value) for number, (key, value) in enumerate(records)]
+    frame = session.createDataFrame(numbered, "_number int, _key binary, _value binary")
+    found = sorted(decode(frame, consumed).drop("_key", "_value").collect(), key=lambda row: row["_number"])
+    rows = [row.asDict(recursive=True) for row in found]
+    return [
+        BROKEN if row["_error"] is not None else {k: v for k, v in row.items() if k not in ("_number", "_error")}
+        for row in rows
+    ]
+
+
+def values(session: SparkSession, consumed: Consumed, *texts: Bytes) -> list[object]:
+    """What each value decodes to, without the key: its columns, "deleted" or "broken"."""
+    found: list[object] = []
+    for row in decoded(session, consumed, [(b"1", text) for text in texts]):
+        if isinstance(row, str):
+            found.append(row)
+        else:
+            columns = {k: v for k, v in row.items() if k not in ("id", "_deleted")}
+            found.append("deleted" if row["_deleted"] else columns)
+    return found
+
+
+def keys(session: SparkSession, consumed: Consumed, *texts: Bytes) -> list[object]:
+    """What each key decodes to: its column, or BROKEN."""
+    name = consumed.key[0].name
+    records = decoded(session, consumed, [(text, b'{"a": 1}') for text in texts])
+    return [row if isinstance(row, str) else row[name] for row in records]
+
+
+def test_an_object_is_read_by_its_declared_fields(session: SparkSession) -> None:
+    assert values(
+        session,
+        ITEM,
+        b'{"a": 1, "s": "x"}',
+        b'{"s": "x"}',
+        b"{}",
+        b'{"a": null, "s": null}',
+        b'{"a": 1, "other": {"a": 2}, "s": "}"}',
+        b' \r\n\t{"a": 1} \r\n\t',
+        '{"s": "größe ☃"}'.encode(),
+        b'{"s": "\\u00e9\\n"}',
+        b'{"A": 1, "S": "case counts"}',
+        b'{"s": {"kept": "as text"}}',
+    ) == [
+        {"a": 1, "s": "x"},
+        {"a": None, "s": "x"},
+        {"a": None, "s": None},
+        {"a": None, "s": None},
+        {"a": 1, "s": "}"},
+        {"a": 1, "s": None},
+        {"a": None, "s": "größe ☃"},
+        {"a": None, "s": "é\n"},
+        {"a": None, "s": None},
+        {"a": None, "s": '{"kept":"as text"}'},
+    ]
+
+
+def test_no_value_and_the_literal_null_are_tombstones(session: SparkSession) -> None:
+    assert values(session, ITEM, None, b"null", b" null\n") == ["deleted"] * 3
+
+
+def test_a_value_that_is_no_object_of_the_declared_types_is_broken(session: SparkSession) -> None:
+    found = dict(zip(NO_OBJECTS, values(session, ITEM, *NO_OBJECTS.values()), strict=True))
+    assert found == dict.fromkeys(NO_OBJECTS, BROKEN)
+
+
+def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> None:
+    good = [
+        b'{"d": 12.345}',
+        b'{"d": "12.3"}',
+        b'{"t": "2026-01-01T01:00:00+01:00"}',
+        b'{"day": "2026-02-28"}',
+        b'{"f": 1e3}',
+        b'{"yes": true}',
+        b'{"raw": "aGk="}',
+        b'{"list": [1, null]}',
+        b'{"m": {"a": 1}}',
+        b'{"s": {"end": 1, "my-field": "x"}}',
+    ]
+    found = [
+        {name: str(value) for name, value in row.items() if value is not None}
+        for row in values(session, TYPED, *good)
+        if isinstance(row, dict)
+    ]
+    assert found == [
+        {"d": "12.35"},  # rounded to the declared scale
+        {"d": "12.30"},
+        {"t": "2026-01-01 00:00:00"},
+        {"day": "2026-02-28"},
+        {"f": "1000.0"},
+        {"yes": "True"},
+        {"raw": "bytearray(b'hi')"},
+        {"list": "[1, None]"},
+        {"m": "{'a': 1}"},
+        {"s": "{'end': 1, 'my-field': 'x'}"},
+    ]
+    broken = [
+        b'{"d": 123.4}',
+        b'{"t": "yesterday"}',
+        b'{"day": "2026-13-01"}',
+        b'{"f": "1.5"}',
+        b'{"yes": "true"}',
+        b'{"raw": "%%"}',
+        b'{"list": ["a"]}',
+        b'{"m": {"a": "b"}}',
+        b'{"s": {"end": "x"}}',
+        b'{"s": 5}',
+    ]
+    assert values(session, TYPED, *broken) == [BROKEN] * len(broken)
+
+
+def test_a_key_of_one_column_is_an_object_or_a_bare_scalar(session: SparkSession) -> None:
+    found = keys(session, ITEM, b'{"id": 7}', b"7", b'"7"', b" 7 ", b'{"id": 7, "other": 1}', b'\n{"id": 7}\n')
+    assert found == [7] * 6
+    assert keys(session, NAMED, b'{"name": "a b"}', b'"a b"', b"a b", b' "a b" ') == ["a b"] * 4
+
+
+def test_a_bare_json_string_is_read_as_json_and_other_text_as_it_is(session: SparkSession) -> None:
+    texts = [b'"a\\"b"', b'"caf\\u00e9"', b'""', b'"null"', b"", b" ", b"7", b"'a'", b"[1]", b"a\\n"]
+    assert keys(session, NAMED, *texts) == ['a"b', "café", "", "null", "", " ", "7", "'a'", "[1]", "a\\n"]
+
+
+def test_a_record_says_itself_that_it_has_no_key(session: SparkSession) -> None:
+    texts = [None, b"null", b" null ", b"{}", b'{"id": null}', b'{"other": 1}']
+    assert keys(session, ITEM, *texts) == [None] * 6
+    assert keys(session, NAMED, None, b"null", b"{}", b'{"name": null}') == [None] * 4
+    whole = decoded(session, PAIR, [(text, b"{}") for text in (None, b"null", b"{}", b'{"a": null, "b": null}')])
+    assert whole == [{"a": None, "b": None, "c": None, "_deleted": False}] * 4
+
+
+def test_a_key_that_is_neither_an_object_nor_a_scalar_of_the_type_is_broken(session: SparkSession) -> None:
+    found = dict(zip(NO_KEYS, keys(session, ITEM, *NO_KEYS.values()), strict=True))
+    assert found == dict.fromkeys(NO_KEYS, BROKEN)
+
+
+def test_a_text_key_that_is_broken_json_or_not_utf8_is_broken(session: SparkSession) -> None:
+    texts = [b"\xff\xfe", b'"\xff"', b'"a', b'"a" "b"', b"{x", b'{"name": "a"} x']
+    assert keys(session, NAMED, *texts) == [BROKEN] * len(texts)
+
+
+def test_a_key_of_several_columns_is_an_object(session: SparkSession) -> None:
+    texts = [b'{"a": 1, "b": "x"}', b'{"a": 1}', b"1", b'{"a": "x", "b": "y"}', b'{"a": 1, "b": "x"} z']
+    assert decoded(session, PAIR, [(text, b'{"c": 5}') for text in texts]) == [
+        {"a": 1, "b": "x", "c": 5, "_deleted": False},
+        {"a": 1, "b": None, "c": 5, "_deleted": False},
+        BROKEN,
+        BROKEN,
+        BROKEN,
+    ]
+
+
+def test_a_tombstone_with_a_broken_key_is_broken_and_one_with_a_good_key_is_none(session: SparkSession) -> None:
+    assert decoded(session, ITEM, [(b"x", None), (b"1", None)]) == [
+        BROKEN,
+        {"id": 1, "a": None, "s": None, "_deleted": True},
+    ]
+
+
+def test_the_error_says_which_part_is_broken_and_what_was_declared(session: SparkSession) -> None:
+    records = [(b"1", b"x"), (b"x", b"x"), (b"1", b"{}")]
+    frame = session.createDataFrame(records, "_key binary, _value binary")
+    errors = {row["_error"] for row in decode(frame, ITEM).collect()}
+    assert errors == {
+        "the value is not JSON of (a int, s string)",
+        "the key is not JSON of (id bigint)",
+        None,
+    }
+
+
+def test_columns_may_have_the_names_of_kafkas_and_names_that_need_quoting(session: SparkSession) -> None:
+    kafka = Consumed.json(key="key string", value="value int, topic string, offset bigint, timestamp timestamp")
+    assert decoded(session, kafka, [(b"k", b'{"value": 1, "topic": "t", "offset": 2}')]) == [
+        {"key": "k", "value": 1, "topic": "t", "offset": 2, "timestamp": None, "_deleted": False}
+    ]
+    odd = Consumed.json(key="`my-key` int", value="`order` int, `größe` int, `it's` int, `a/b` int, `left` int")
+    text = '{"order": 1, "größe": 2, "it\'s": 3, "a/b": 4, "left": 5}'.encode()
+    assert decoded(session, odd, [(b'{"my-key": 7}', text)]) == [
+        {"my-key": 7, "order": 1, "größe": 2, "it's": 3, "a/b": 4, "left": 5, "_deleted": False}
+    ]
