@@ -71,25 +71,30 @@ def test_another_process_finds_the_same_engine(engine: Engine, lake_root: Path) 
     assert subprocess.check_output([sys.executable, "-c", asks, lake_root], text=True).strip() == engine.start()
 
 
-def test_a_killed_engine_fails_its_sessions_and_the_next_session_has_a_new_one(
-    tmp_path: Path,
-) -> None:
-    engine = Engine(tmp_path / "a lake", memory="1g", cores="1")
-    stale = engine.session()
-    first = engine.running()
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Engine]:
+    """An engine to kill, in a lake whose name has a space."""
+    own = Engine(tmp_path / "a lake", memory="1g", cores="1")
+    yield own
+    own.stop()
+
+
+def test_a_killed_engine_fails_its_sessions_and_the_next_session_has_a_new_one(own: Engine) -> None:
+    stale = own.session()
+    first = own.running()
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
     with pytest.raises(PySparkException):
         stale.sql("select 1").collect()
     stale.stop()
-    fresh = engine.session()
+    fresh = own.session()
     assert fresh.sql("select 1").collect() == [(1,)]
-    second = engine.running()
+    second = own.running()
     assert second is not None
     assert second.pid != first.pid
     fresh.stop()
-    engine.stop()
-    assert engine.running() is None
+    own.stop()
+    assert own.running() is None
 
 
 def test_a_given_engine_is_used_and_never_stopped(engine: Engine) -> None:

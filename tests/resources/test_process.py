@@ -111,8 +111,10 @@ def test_the_server_of_a_lake_with_a_longer_name_is_left_alone(server: Server) -
     other = Server("small", server.home.with_name("_small2"))
     running = other.start(lambda: launch(other))
     server.stop()
-    assert other.running() == running
-    other.stop()
+    try:
+        assert other.running() == running
+    finally:
+        other.stop()
 
 
 def test_a_server_that_does_not_go_is_killed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +139,8 @@ def test_a_server_that_dies_at_its_start_is_quoted(server: Server) -> None:
 def test_a_place_that_is_taken_is_named(server: Server, tmp_path: Path) -> None:
     other = Server("other", tmp_path / "_other")
     taken = other.start(lambda: launch(other)).address
-    with pytest.raises(ServerFailed, match=f"{taken}.*taken"):
-        server.start(lambda: Launch(taken, [sys.executable, "-c", LISTEN, server.mark]))
-    other.stop()
+    try:
+        with pytest.raises(ServerFailed, match=f"{taken}.*taken"):
+            server.start(lambda: Launch(taken, [sys.executable, "-c", LISTEN, server.mark]))
+    finally:
+        other.stop()

@@ -86,11 +86,22 @@ def ways_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
     settings = PROPERTIES.format(**ports) + LOCKED.format(**ports, password=quoted, folder=lake)
     (lake / "_kafka" / "server.properties").write_text(settings)
     broker = EmbeddedKafka(lake)
-    open_door = Kafka({"bootstrap.servers": broker.start()})
+    try:
+        _introduce(Kafka({"bootstrap.servers": broker.start()}))
+        yield _ways(lake, ports)
+    finally:
+        broker.stop()
+
+
+def _introduce(open_door: Kafka) -> None:
+    """Make the topic and the user, by the door that is open to the machine."""
     open_door.create_topic("guarded")
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     user = UserScramCredentialUpsertion("ann", scram, PASSWORD.encode())
     open_door.admin().alter_user_scram_credentials([user])["ann"].result(10)
+
+
+def _ways(folder: Path, ports: dict[str, int]) -> dict[str, dict[str, str]]:
     sasl = {
         "bootstrap.servers": f"127.0.0.1:{ports['sasl']}",
         "security.protocol": "sasl_plaintext",
@@ -100,17 +111,16 @@ def ways_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
     tls = {
         "bootstrap.servers": f"127.0.0.1:{ports['tls']}",
         "security.protocol": "ssl",
-        "ssl.ca.location": str(lake / "ca.pem"),
-        "ssl.certificate.location": str(lake / "client.pem"),
-        "ssl.key.location": str(lake / "client.key"),
+        "ssl.ca.location": str(folder / "ca.pem"),
+        "ssl.certificate.location": str(folder / "client.pem"),
+        "ssl.key.location": str(folder / "client.key"),
         "ssl.key.password": "unlock",
     }
-    yield {
+    return {
         "PLAIN": {**sasl, "sasl.mechanism": "PLAIN"},
         "SCRAM": {**sasl, "sasl.mechanism": "SCRAM-SHA-256"},
         "TLS": tls,
     }
-    broker.stop()
 
 
 def _write_papers(folder: Path) -> None:
