@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from assets.gates import gates, suites
 from dagster_project.settings import Settings
 from dagster_project.topologies.shop import topology
 from resources.embedded_kafka import EmbeddedKafka
@@ -138,7 +139,8 @@ def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable
     shop.producer.flush()
     began = time.monotonic()
     with console.status("one tick: capture the cut, land every topic to it, step every table"):
-        ticked = tick(doors, topology, "demo", say=lambda done: console.print(_said(done)))
+        gated = gates(topology, suites([topology]))
+        ticked = tick(doors, topology, "demo", gated, say=lambda done: console.print(_said(done)))
     for name, error in ticked.failed.items():
         raise SystemExit(f"{name}: {error}")
     console.print(f"[dim]the tick took {time.monotonic() - began:.1f} s[/]")
