@@ -167,11 +167,11 @@ def salvage(path: str, table: str) -> State:
 
 
 def commits(path: str, table: str) -> Iterator[Commit]:
-    """The commits that carry a position of this table's epoch, newest first."""
+    """The commits of this table's epoch, newest first. Its anchor is none: it was computed from nothing."""
     delta = DeltaTable(path)
     epoch = _anchor(delta, path, table).epoch
     found = (_ours(entry, table, epoch) for entry in _history(delta))
-    return (commit for commit in found if commit is not None)
+    return (commit for commit in found if commit is not None and commit.position.n > 0)
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:

@@ -65,7 +65,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
     audited = state.version if version is None else version
     commits = [commit for commit in positions.commits(path, name) if commit.version <= audited]
-    if not commits or commits[0].position.n == 0:
+    if not commits:
         raise InputChanged(f"{name} names no position at version {audited} or before: there is nothing to audit")
     session = doors.engine.session()
     try:
