@@ -1,0 +1,1 @@
+"""The engine on real Delta tables and a real broker."""

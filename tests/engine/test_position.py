@@ -1,0 +1,230 @@
+"""A table's log says what the table was computed from, or says that it no longer can."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from spark.engine import commit, table
+from spark.engine import position as positions
+from spark.engine.errors import PositionLost
+from spark.engine.offsets import TopicOffsets
+from spark.engine.position import RETIRED, Changed, Input, Position
+from tests.engine.logs import Entry, appended, created, merged, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from resources.engine import Engine
+
+NAME = "shop/items"
+
+
+def at(n: int, epoch: str = "one", data_version: int = 0) -> Position:
+    """The position of the n-th commit."""
+    return Position(NAME, epoch, n, run="run", cut={}, inputs={}, data_version=data_version)
+
+
+def test_a_position_is_read_back_as_it_was_written() -> None:
+    position = Position(
+        table=NAME,
+        epoch="one",
+        n=7,
+        run="run",
+        cut={"cluster/a-b.c": TopicOffsets("topic id", {0: 12, 10: 3}), "cluster/empty": TopicOffsets("x", {})},
+        inputs={"_landing/a-b.c": Input("table id", 3)},
+        data_version=4,
+        whole=True,
+        floor={3: 100},
+    )
+    assert Position.from_json(position.to_json()) == position
+
+
+@pytest.mark.parametrize("text", [None, "", "null", "7", "[1]", "{}", '"tidetable"', '{"tidetable": 2}', "{"])
+def test_what_others_wrote_into_a_commit_is_no_position(text: str | None) -> None:
+    assert Position.from_json(text) is None
+
+
+def test_there_is_no_state_where_there_is_no_table(tmp_path: Path) -> None:
+    assert positions.read(str(tmp_path / "items"), NAME) is None
+    (tmp_path / "items" / "_delta_log").mkdir(parents=True)
+    assert positions.read(str(tmp_path / "items"), NAME) is None
+
+
+def test_a_table_just_created_is_at_its_anchor(tmp_path: Path) -> None:
+    state = positions.read(write(str(tmp_path / "items"), created(at(0))), NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (0, 0, at(0))
+
+
+def test_the_newest_commit_of_ours_is_the_position(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), merged(at(2), updated=1, deleted=2))
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (2, 2, at(2))
+    assert state.metrics["numTargetRowsDeleted"] == 2
+
+
+def test_a_commit_that_changed_no_row_leaves_the_data_version(tmp_path: Path) -> None:
+    path = write(
+        str(tmp_path / "items"),
+        created(at(0)),
+        appended(at(1), 5),
+        appended(at(2, data_version=1), 0),
+        merged(at(3, data_version=1)),
+    )
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position.n) == (3, 1, 3)
+    assert [(commit.version, commit.data_version) for commit in positions.commits(path, NAME)] == [
+        (3, 1),
+        (2, 1),
+        (1, 1),
+    ]
+
+
+def test_maintenance_by_others_is_walked_past_and_changes_no_data(tmp_path: Path) -> None:
+    chores = ["OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"]
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *(Entry(chore) for chore in chores))
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (6, 1, at(1))
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        pytest.param(Entry("UPDATE", {"numUpdatedRows": 1}), id="UPDATE"),
+        pytest.param(Entry("DELETE"), id="DELETE"),
+        pytest.param(Entry("RESTORE"), id="RESTORE"),
+        pytest.param(Entry("WRITE", {"numOutputRows": 3}), id="an append"),
+        pytest.param(Entry("WRITE"), id="an append that counts nothing"),
+        pytest.param(Entry("MERGE"), id="a MERGE that counts nothing"),
+        pytest.param(Entry("SOMETHING NEW"), id="an operation we do not know"),
+    ],
+)
+def test_a_change_of_data_by_others_moves_the_data_version_and_not_the_position(tmp_path: Path, foreign: Entry) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), foreign, Entry("OPTIMIZE"))
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (3, 2, at(1))
+
+
+def test_the_position_is_found_behind_any_number_of_foreign_commits(tmp_path: Path) -> None:
+    foreign = [Entry("OPTIMIZE")] * (3 * positions.PAGE)
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *foreign)
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.data_version, state.position) == (1, at(1))
+
+
+def test_positions_of_another_table_or_epoch_are_not_ours(tmp_path: Path) -> None:
+    other = replace(at(5), table="shop/other")
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(other, 1))
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.position, state.data_version) == (at(1), 2)
+
+
+def test_a_new_epoch_counts_from_its_anchor(tmp_path: Path) -> None:
+    fresh = at(0, "two", data_version=1)
+    path = write(
+        str(tmp_path / "items"),
+        created(at(0)),
+        appended(at(1), 5),
+        appended(at(RETIRED), 0),
+        Entry("SET TBLPROPERTIES", position=fresh, anchor=fresh),
+    )
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (3, 1, fresh)
+    assert list(positions.commits(path, NAME)) == []
+
+
+def test_a_position_whose_number_was_not_committed_is_lost(tmp_path: Path) -> None:
+    unfenced = replace(appended(at(2), 1), fenced=False)
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), unfenced)
+    with pytest.raises(PositionLost, match=r"number 2, but 1 was committed: run `tidetable rebuild shop.items`"):
+        positions.read(path, NAME)
+
+
+def test_a_number_that_was_committed_without_its_position_is_lost(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(2), 1))
+    DeltaTable(path).create_checkpoint()
+    for name in os.listdir(f"{path}/_delta_log"):
+        if name.endswith((".json", ".crc")):
+            os.remove(f"{path}/_delta_log/{name}")
+    with pytest.raises(PositionLost, match=r"number 0, but 2 was committed: run `tidetable rebuild shop.items`"):
+        positions.read(path, NAME)
+
+
+def test_an_epoch_that_was_closed_and_not_replaced_is_lost(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(RETIRED), 0))
+    with pytest.raises(PositionLost, match="tidetable rebuild"):
+        positions.read(path, NAME)
+    left = positions.salvage(path, NAME)
+    assert (left.position.epoch, left.position.n, left.data_version) == ("one", 0, 2)
+
+
+@pytest.mark.parametrize("anchor", [None, replace(at(0), table="shop/other")])
+def test_a_table_that_is_not_ours_is_never_taken_for_one(tmp_path: Path, anchor: Position | None) -> None:
+    path = write(str(tmp_path / "items"), Entry("CREATE TABLE", anchor=anchor))
+    for look in (positions.read, positions.salvage, positions.commits):
+        with pytest.raises(PositionLost, match="move it away"):
+            look(path, NAME)
+
+
+def test_the_commits_of_a_span_are_those_that_changed_data(tmp_path: Path) -> None:
+    path = write(
+        str(tmp_path / "items"),
+        created(at(0)),
+        appended(at(1), 5),
+        appended(at(2), 0),
+        Entry("UPDATE"),
+        Entry("OPTIMIZE"),
+        merged(at(3), inserted=1, updated=2, deleted=3),
+        appended(at(4), 1),
+    )
+    assert positions.changed(path, NAME, since=1, until=5) == [Changed(5, 6, at(3)), Changed(3, None, None)]
+    assert positions.changed(path, NAME, since=5, until=5) == []
+
+
+def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path) -> None:
+    path, session = str(tmp_path / "items"), engine.session()
+    try:
+        schema = session.sql("SELECT 1L AS id, 'x' AS name").schema
+        state = table.create(session, path, NAME, schema, "run", "{}")
+        rows = session.sql("SELECT id, 'x' AS name FROM range(3)")
+        position = replace(state.position, n=1)
+        appended = commit.append(rows, path, position)
+        assert appended is not None
+        assert (appended.version, appended.data_version, appended.position) == (1, 1, position)
+
+        empty = replace(position, n=2, data_version=1)
+        assert commit.append(rows.where("false"), path, empty) is not None
+        for chore in (
+            f"OPTIMIZE delta.`{path}`",
+            f"VACUUM delta.`{path}`",
+            f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('x' = 'y')",
+            f"ALTER TABLE delta.`{path}` ADD COLUMNS (more int)",
+        ):
+            session.sql(chore).collect()
+        state_after = positions.read(path, NAME)
+        assert state_after is not None
+        assert state_after.version > 2
+        assert (state_after.data_version, state_after.position) == (1, empty)
+
+        for change in (
+            f"UPDATE delta.`{path}` SET name = 'y' WHERE id = 1",
+            f"DELETE FROM delta.`{path}` WHERE id = 2",
+        ):
+            session.sql(change).collect()
+            changed = positions.read(path, NAME)
+            assert changed is not None
+            assert (changed.data_version, changed.position) == (changed.version, empty)
+    finally:
+        session.stop()
