@@ -100,6 +100,7 @@ class Engine:
         server = self._server
         host, port = "127.0.0.1", free_port()
         shutil.rmtree(server.home / SCRATCH, ignore_errors=True)  # what a killed server could not clean up
+        (server.home / SCRATCH).mkdir()
         settings = {
             **DELTA,
             **QUICK,
@@ -111,7 +112,7 @@ class Engine:
             "spark.local.dir": SCRATCH,
             "spark.sql.warehouse.dir": "warehouse",
             # The parallel collector: measured, and what matters is throughput, not pauses.
-            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {server.mark}",
+            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Djava.io.tmpdir={SCRATCH} {server.mark}",
         }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]
         command += [f"--driver-memory={self.memory}"]

@@ -25,6 +25,7 @@ from resources.kafka_options import spark_options
 from spark.engine.offsets import KafkaUnavailable, TopicMissing, TopicOffsets
 
 TIMEOUT = 10.0  # seconds: an election of leaders is over by then, and nobody waits longer for an answer
+CREATION = 60.0  # seconds until a new topic can be read: a laden broker was seen to take 3, a cold one 10
 PAUSE = 0.1  # seconds between two questions to a cluster that is about to know
 
 # A partition that was just made, or that moves, has no leader for a moment.
@@ -35,6 +36,9 @@ UNSETTLED = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,  # none of the partitions asked for has one
 }
+
+# No answer came: why, only the connections know.
+SILENT = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 Setting = str | int | float | bool
 
@@ -94,7 +98,7 @@ class Kafka:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._unavailable(error) from error
         spots = [TopicPartition(name, partition) for partition in range(partitions)]
-        self._list(spots, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        self._list(spots, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, CREATION)
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -140,11 +144,11 @@ class Kafka:
             raise self._unavailable(error) from error
 
     def _list(
-        self, spots: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
+        self, spots: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel, patience: float = TIMEOUT
     ) -> dict[tuple[str, int], int]:
         """The offsets asked for; asks again while a partition has no leader yet."""
         wanted = dict.fromkeys(spots, spec)
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + patience
         while True:
             asked = self.admin().list_offsets(wanted, isolation_level=level, request_timeout=TIMEOUT)
             try:
@@ -158,7 +162,10 @@ class Kafka:
 
     def _unavailable(self, error: KafkaException) -> KafkaUnavailable:
         self._admin.poll(0)
-        reason = self._trouble[-1] if self._trouble else error.args[0].str()
+        said = error.args[0]
+        if said.code() not in SILENT:
+            return KafkaUnavailable(f"Kafka at {self.address} refuses: {said.str()}")
+        reason = self._trouble[-1] if self._trouble else said.str()
         return KafkaUnavailable(
             f"Kafka at {self.address} does not answer: {reason}. Check the address and that its brokers run"
         )

@@ -29,7 +29,7 @@ def groups() -> list[str]:
 def cache() -> Path:
     """Where everything fetched is kept: outside the tree, shared by all checkouts."""
     if own := os.environ.get("TIDETABLE_CACHE"):
-        return Path(own)
+        return Path(own).expanduser().absolute()  # the servers have other working directories
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidetable"
 
 
