@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import ArrayType, MapType, StructType
+
 from spark.engine import position as positions
 from spark.engine.commit import METADATA
 from spark.engine.errors import PositionLost
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
 PROPERTIES = {
     "delta.enableChangeDataFeed": "true",  # what `changes` reads; free on tables that are only appended to
@@ -44,7 +46,7 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     """Create the table if it is not there; of two at once, one creates it and both read the same epoch."""
     anchor = unpositioned(table, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
-    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+    columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema)
     session.sql(
         f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})"
     ).collect()
@@ -66,6 +68,19 @@ def anchor(session: SparkSession, path: str, position: Position, definition: str
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Change properties of the table, in a commit that changes no data."""
     session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
+
+
+def _ddl(kind: DataType) -> str:
+    """A type as SQL text. Its own `simpleString` does not quote the fields of a struct."""
+    match kind:
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in kind)}>"
+        case ArrayType():
+            return f"array<{_ddl(kind.elementType)}>"
+        case MapType():
+            return f"map<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
 
 
 def _pairs(properties: Mapping[str, str]) -> str:
