@@ -196,6 +196,8 @@ def test_the_commits_of_a_span_are_those_that_changed_data(tmp_path: Path) -> No
 def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path) -> None:
     path, session = str(tmp_path / "items"), engine.session()
     try:
+        # VACUUM lists files by this many tasks: 10,000 by default, which is most of a minute on a small machine.
+        session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         schema = session.sql("SELECT 1L AS id, 'x' AS name").schema
         state = table.create(session, path, NAME, schema, "run", "{}")
         rows = session.sql("SELECT id, 'x' AS name FROM range(3)")

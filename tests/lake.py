@@ -1,0 +1,137 @@
+"""What tests do to topics, and how they look at tables: without Spark, by another reader of Delta than the engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable, QueryBuilder
+
+from resources.lakehouse import Lakehouse
+from spark.engine import position as positions
+from spark.engine.land import capture, land
+from spark.engine.position import State
+from spark.engine.step import step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+    from spark.engine.land import Landed
+    from spark.engine.step import Stepped
+    from spark.topology import Topology
+
+Value = str | int | float | bool | bytes | None
+Row = dict[str, Value]
+Key = Value | tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record to send: JSON of key and value, or the bytes given; no value is a tombstone."""
+
+    key: object = None
+    value: Mapping[str, object] | bytes | None = None
+    partition: int = 0
+    timestamp: int = 1_700_000_000_000  # milliseconds
+
+
+def send(kafka: Kafka, topic: str, *records: Record) -> None:
+    """Send records, and wait until the broker has them."""
+    producer = kafka.producer(**{"log_level": 0})
+    for record in records:
+        producer.produce(
+            topic,
+            key=_bytes(record.key),
+            value=_bytes(record.value),
+            partition=record.partition,
+            timestamp=record.timestamp,
+        )
+    assert producer.flush(30) == 0
+
+
+def _bytes(part: object) -> bytes | None:
+    return part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
+
+
+def land_all(doors: Doors, topology: Topology, run: str = "test") -> list[Landed]:
+    """Land every topic to its end."""
+    cut = capture(doors.kafka, topology)
+    return [land(doors, topology, source, cut, run) for source in topology.sources]
+
+
+def step_all(doors: Doors, topology: Topology, *names: str, run: str = "test") -> dict[str, Stepped]:
+    """Step some tables, or all, in topological order."""
+    tables = [table for table in topology.tables if not names or table.name in names]
+    return {table.name: step(doors, topology, table, run) for table in tables}
+
+
+def path(doors: Doors, topology: Topology, name: str) -> str:
+    """Where a table is."""
+    return doors.lakehouse.table(topology.name, name)
+
+
+def state(doors: Doors, topology: Topology, name: str) -> State:
+    """A table as its log tells it."""
+    found = positions.read(path(doors, topology, name), f"{topology.name}/{name}")
+    assert found is not None
+    return found
+
+
+def listed(where: str, version: int | None = None) -> list[Row]:
+    """All rows of a Delta table; timestamps in milliseconds."""
+    found = QueryBuilder().register("t", DeltaTable(where, version=version)).execute("SELECT * FROM t").read_all()
+    columns = [[_plain(value) for value in column.to_pylist()] for column in found.columns]
+    return [dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _plain(value: Value | datetime) -> Value:
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def rows(
+    doors: Doors, topology: Topology, name: str, columns: Sequence[str] = (), version: int | None = None
+) -> dict[Key, Row]:
+    """The rows of a table by key, with some columns of each, or all but the key and ours; a key twice fails."""
+    key = topology.table(name).plan.key
+    stored = listed(path(doors, topology, name), version)
+    found: dict[Key, Row] = {}
+    for row in stored:
+        its = tuple(row[part] for part in key)
+        names = columns or [column for column in row if column not in key and not column.startswith("_")]
+        found[its[0] if len(key) == 1 else its] = {column: row[column] for column in names}
+    assert len(found) == len(stored), f"{name} has a key twice"
+    return found
+
+
+def records(doors: Doors, topology: Topology, topic: str) -> list[Row]:
+    """The records of a landing, by partition and offset."""
+    found = listed(path(doors, topology, topology.source(topic).landing))
+    return sorted(found, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def versions(doors: Doors, topology: Topology, name: str) -> int:
+    """The newest version of a table."""
+    return DeltaTable(path(doors, topology, name)).version()
+
+
+def copied(doors: Doors, topology: Topology, to: Path) -> Doors:
+    """The same world with a copy of the topology's tables: what is done to the copy, the original does not see."""
+    shutil.copytree(path(doors, topology, ""), to / topology.name)
+    return replace(doors, lakehouse=Lakehouse(str(to)))
+
+
+@dataclass(frozen=True)
+class NoEngine:
+    """An engine that must not be needed."""
+
+    def session(self) -> SparkSession:
+        """Fail."""
+        raise AssertionError("an engine session was opened")
