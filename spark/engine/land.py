@@ -157,7 +157,7 @@ def _range(
     start = {partition: start[partition] for partition in want.offsets}
     shrunk = {p: offset for p, offset in start.items() if offset > want.offsets[p]}
     if shrunk:
-        now = kafka.end_offsets([source.topic])[source.topic].offsets
+        now = kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets  # all there is
         if any(offset > now.get(partition, 0) for partition, offset in shrunk.items()):
             raise TopicRecreated(
                 f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: "
@@ -216,7 +216,7 @@ def _definition(consumed: Consumed) -> str:
 def _widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
-    if stored == declared:
+    if stored | declared == stored:
         return
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
     if changed:
@@ -225,7 +225,8 @@ def _widen(session: SparkSession, path: str, name: str, state: State, consumed: 
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
             + ". Declare a column of another name for the new type"
         )
-    new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in stored)
+    there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
+    new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in there)
     if new:
         session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
     table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})
