@@ -1,0 +1,369 @@
+"""Landing: records, their offsets and the fence in one commit; nothing twice, nothing lost, nothing reset."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+from deltalake import DeltaTable
+
+from spark.engine import commit
+from spark.engine import position as positions
+from spark.engine.doors import Doors
+from spark.engine.errors import OffsetsExpired, PlanChanged, TopicRecreated
+from spark.engine.land import Landed, capture, land
+from spark.engine.offsets import TopicMissing, TopicOffsets
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import NoEngine, Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
+
+CONSUMED = Consumed.json(key="id bigint", value="name string, at bigint", timestamp="at")
+PLAIN = Consumed.json(key="id bigint", value="name string")
+
+
+def streaming(topic: str, consumed: Consumed = PLAIN, guarantee: str = "exactly_once_v2") -> Topology:
+    """A topology that lands one topic and does nothing else."""
+    builder = StreamsBuilder(f"land-{topic}", processing_guarantee=guarantee)
+    builder.stream(topic, consumed)
+    return builder.build()
+
+
+def landed(doors: Doors, topology: Topology) -> Landed:
+    """Land the one topic to its end."""
+    [done] = lake.land_all(doors, topology)
+    return done
+
+
+def log(doors: Doors, topology: Topology) -> list[str]:
+    """What was done to the landing, oldest first."""
+    [source] = topology.sources
+    return [entry["operation"] for entry in reversed(DeltaTable(lake.path(doors, topology, source.landing)).history())]
+
+
+def names(doors: Doors, topology: Topology) -> list[tuple[lake.Value, lake.Value]]:
+    """The names landed, by partition and offset."""
+    return [(row["_partition"], row["name"]) for row in lake.records(doors, topology, topology.sources[0].topic)]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A topic with every kind of record, landed twice."""
+
+    topic: str
+    topology: Topology
+    first: Landed
+    again: Landed
+    then: Landed
+
+
+@pytest.fixture(scope="module")
+def mixed(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> Mixed:
+    """Good, deleted, keyless and broken records in two partitions, and one more after them."""
+    name = topic("mixed", 2)
+    topology = streaming(name, CONSUMED)
+    send(
+        kafka,
+        name,
+        Record(1, {"name": "ada", "at": 1_000}, partition=0),
+        Record(2, {"name": "bob", "at": 2_000}, partition=1),
+        Record(1, None, partition=0),
+        Record(None, {"name": "no key", "at": 3_000}, partition=0),
+        Record(b"seven", {"name": "broken key", "at": 4_000}, partition=0),
+        Record(3, b'{"name": "broken', partition=1),
+        Record(4, {"name": "no time"}, partition=1),
+        Record(5, {"name": "beyond all time", "at": 2**63 - 1}, partition=1),
+    )
+    first = landed(doors, topology)
+    again = landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
+    send(kafka, name, Record(6, {"name": "later", "at": 5_000}, partition=1))
+    return Mixed(name, topology, first, again, landed(doors, topology))
+
+
+def test_every_record_lands_once_with_its_coordinates(doors: Doors, mixed: Mixed) -> None:
+    found = [
+        (row["_topic"], row["_partition"], row["_offset"]) for row in lake.records(doors, mixed.topology, mixed.topic)
+    ]
+    assert found == [(mixed.topic, 0, n) for n in range(4)] + [(mixed.topic, 1, n) for n in range(5)]
+
+
+def test_records_and_offsets_are_one_commit(doors: Doors, mixed: Mixed) -> None:
+    [source] = mixed.topology.sources
+    path = lake.path(doors, mixed.topology, source.landing)
+    by_version = {}
+    for entry in DeltaTable(path).history():
+        position = positions.Position.from_json(entry.get("userMetadata"))
+        if position is not None:
+            by_version[entry["version"]] = (int(entry["operationMetrics"]["numOutputRows"]), position)
+    assert {version: rows for version, (rows, _) in by_version.items()} == {1: 8, 2: 1}
+    for landing, version, end in ((mixed.first, 1, {0: 4, 1: 4}), (mixed.then, 2, {0: 4, 1: 5})):
+        assert landing.version == version
+        assert landing.position == by_version[version][1]
+        [cut] = landing.position.cut.values()
+        assert cut.offsets == landing.end == end
+    batches = [row["_batch"] for row in lake.records(doors, mixed.topology, mixed.topic)]
+    assert batches == [1] * 8 + [2]
+
+
+def test_what_landed_is_counted(mixed: Mixed) -> None:
+    assert (mixed.first.outcome, mixed.first.records, mixed.first.errors) == ("landed", 8, 2)
+    assert (mixed.first.start, mixed.first.end) == ({0: 0, 1: 0}, {0: 4, 1: 4})
+    assert (mixed.then.outcome, mixed.then.records, mixed.then.errors) == ("landed", 1, 0)
+    assert (mixed.then.start, mixed.then.end) == ({0: 4, 1: 4}, {0: 4, 1: 5})
+
+
+def test_landing_again_commits_nothing_and_opens_no_session(doors: Doors, mixed: Mixed) -> None:
+    assert (mixed.again.outcome, mixed.again.version) == ("idle", mixed.first.version)
+    assert log(doors, mixed.topology) == ["CREATE TABLE", "WRITE", "WRITE"]
+
+
+def test_tombstones_and_records_without_a_key_are_kept(doors: Doors, mixed: Mixed) -> None:
+    rows = lake.records(doors, mixed.topology, mixed.topic)
+    assert [(row["id"], row["name"]) for row in rows if row["_deleted"]] == [(1, None)]
+    assert [(row["id"], row["name"]) for row in rows if row["id"] is None and row["_error"] is None] == [
+        (None, "no key")
+    ]
+
+
+def test_what_does_not_decode_is_kept_with_its_bytes_and_what_does_without(doors: Doors, mixed: Mixed) -> None:
+    rows = lake.records(doors, mixed.topology, mixed.topic)
+    broken = {row["_offset"]: (row["_key"], row["_value"], row["_error"]) for row in rows if row["_error"] is not None}
+    assert broken == {
+        3: (b"seven", b'{"name": "broken key", "at": 4000}', "the key is not JSON of (id bigint)"),
+        1: (b"3", b'{"name": "broken', "the value is not JSON of (name string, at bigint)"),
+    }
+    assert {(row["_key"], row["_value"]) for row in rows if row["_error"] is None} == {(None, None)}
+
+
+def test_event_time_is_the_declared_column_or_null_where_it_holds_none(doors: Doors, mixed: Mixed) -> None:
+    times = {row["name"]: row["_timestamp"] for row in lake.records(doors, mixed.topology, mixed.topic)}
+    assert (times["ada"], times["bob"], times["later"]) == (1_000, 2_000, 5_000)
+    assert (times["no time"], times["beyond all time"]) == (None, None)
+
+
+def test_event_time_is_the_records_own_where_none_is_declared(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    topology = streaming(topic())
+    send(kafka, topology.sources[0].topic, Record(1, {"name": "ada"}, timestamp=1_234_567))
+    landed(doors, topology)
+    [row] = lake.records(doors, topology, topology.sources[0].topic)
+    assert row["_timestamp"] == 1_234_567
+
+
+def test_an_empty_topic_lands_as_an_empty_table_at_its_offsets(doors: Doors, topic: Callable[..., str]) -> None:
+    topology = streaming(topic())
+    done = landed(doors, topology)
+    assert (done.outcome, done.records, done.end, done.position.n) == ("landed", 0, {0: 0}, 1)
+    assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
+
+
+def test_a_partition_added_later_is_landed_from_its_beginning(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "before"}))
+    landed(doors, topology)
+    kafka.admin().create_partitions([NewPartitions(name, 2)])[name].result()
+    _until(lambda: len(kafka.end_offsets([name])[name].offsets) == 2)
+    send(kafka, name, Record(2, {"name": "after"}, partition=1), Record(1, {"name": "too"}))
+    done = landed(doors, topology)
+    assert (done.start, done.end) == ({0: 1, 1: 0}, {0: 2, 1: 1})
+    assert names(doors, topology) == [(0, "before"), (0, "too"), (1, "after")]
+
+
+@contextmanager
+def transaction(kafka: Kafka, topic: str, *values: str) -> Iterator[Producer]:
+    """A transaction that holds some records, and is still open."""
+    settings: dict[str, str | int] = {"transactional.id": f"{topic}-{values}", "log_level": 0}
+    producer = kafka.producer(**settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, key=b"1", value=f'{{"name": "{value}"}}'.encode())
+    assert producer.flush(30) == 0
+    yield producer
+
+
+def test_what_was_aborted_never_lands_and_an_open_transaction_holds_the_cut(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    with transaction(kafka, name, "a", "b") as producer:
+        producer.commit_transaction(30)
+    with transaction(kafka, name, "aborted") as producer:
+        producer.abort_transaction(30)
+    with transaction(kafka, name, "open") as producer:
+        send(kafka, name, Record(1, {"name": "behind the open one"}))
+        first = landed(doors, topology)
+        # a, b, their marker, the aborted one, its marker: the open one is at offset 5.
+        assert (first.end, first.records) == ({0: 5}, 2)
+        assert names(doors, topology) == [(0, "a"), (0, "b")]
+        assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
+        producer.commit_transaction(30)
+    then = landed(doors, topology)
+    assert (then.start, then.end, then.records) == ({0: 5}, {0: 8}, 2)
+    assert names(doors, topology) == [(0, "a"), (0, "b"), (0, "open"), (0, "behind the open one")]
+
+
+def test_markers_at_the_end_are_passed_and_never_waited_for(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    with transaction(kafka, name, "aborted") as producer:
+        producer.abort_transaction(30)
+    done = landed(doors, topology)
+    assert (done.end, done.records) == ({0: 2}, 0)
+    assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
+
+
+def test_at_least_once_lands_what_is_not_yet_committed_and_may_turn_to_exactly_once(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    eager, strict = streaming(name, guarantee="at_least_once"), streaming(name)
+    with transaction(kafka, name, "open") as producer:
+        done = landed(doors, eager)
+        assert (done.end, done.records) == ({0: 1}, 1)
+        # The last stable offset is behind what was landed: nothing is lost, there is only nothing to do.
+        assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), strict).outcome == "idle"
+        producer.abort_transaction(30)
+
+
+def test_a_topic_that_is_not_there_is_named(doors: Doors) -> None:
+    with pytest.raises(TopicMissing, match="nowhere"):
+        capture(doors.kafka, streaming("nowhere"))
+
+
+def test_a_topic_made_anew_is_refused_and_nothing_is_committed(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "old"}))
+    landed(doors, topology)
+    kafka.admin().delete_topics([name])[name].result()
+    with pytest.raises(TopicMissing, match=name):
+        _until(lambda: not kafka.end_offsets([name]))
+    kafka.create_topic(name)
+    send(kafka, name, Record(1, {"name": "new"}), Record(2, {"name": "new"}))
+    with pytest.raises(TopicRecreated, match=f"{name} was deleted and created anew"):
+        landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
+    assert names(doors, topology) == [(0, "old")]
+    assert log(doors, topology) == ["CREATE TABLE", "WRITE"]
+
+
+def test_offsets_that_expired_before_they_were_landed_are_refused_and_nothing_is_committed(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, *(Record(n, {"name": f"{n}"}) for n in range(3)))
+    kafka.admin().delete_records([TopicPartition(name, 0, 1)])
+    _until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 1})
+    done = landed(doors, topology)
+    assert (done.start, done.end, done.position.floor) == ({0: 1}, {0: 3}, {0: 1}), (
+        "a first landing starts at what is left"
+    )
+
+    send(kafka, name, *(Record(n, {"name": f"{n}"}) for n in range(3)))
+    kafka.admin().delete_records([TopicPartition(name, 0, 5)])
+    _until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 5})
+    with pytest.raises(OffsetsExpired, match=f"{name} no longer holds .*partition 0: offsets 3 to 4"):
+        landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
+    assert names(doors, topology) == [(0, "1"), (0, "2")]
+
+
+def test_a_topic_that_ends_before_what_was_landed_is_refused(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "ada"}))
+    landed(doors, topology)
+    # As after an unclean election: the landing holds offsets that the topic no longer reaches.
+    landing = topology.sources[0].landing
+    where, at = lake.path(doors, topology, landing), lake.state(doors, topology, landing).position
+    ahead = {topic: TopicOffsets(cut.topic_id, {0: 9}) for topic, cut in at.cut.items()}
+    nothing = session.read.format("delta").load(where).where("false")
+    assert commit.append(nothing, where, replace(at, n=at.n + 1, cut=ahead, data_version=1)) is not None
+    with pytest.raises(TopicRecreated, match=f"{name} ends at .*its newest records are gone"):
+        landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
+
+
+def test_a_cut_older_than_what_was_landed_lands_nothing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "ada"}))
+    old = capture(kafka, topology)
+    send(kafka, name, Record(2, {"name": "bob"}))
+    landed(doors, topology)
+    idle = Doors(NoEngine(), doors.lakehouse, doors.kafka)
+    assert land(idle, topology, topology.sources[0], old, "a slower tick").outcome == "idle"
+    assert names(doors, topology) == [(0, "ada"), (0, "bob")]
+
+
+def test_a_value_column_that_is_declared_later_is_null_in_older_records(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    send(kafka, name, Record(1, {"name": "ada", "age": 36}))
+    landed(doors, streaming(name))
+    wider = streaming(name, Consumed.json(key="id bigint", value="name string, age int"))
+    send(kafka, name, Record(2, {"name": "bob", "age": 37}))
+    assert landed(doors, wider).outcome == "landed"
+    assert [(row["name"], row["age"]) for row in lake.records(doors, wider, name)] == [("ada", None), ("bob", 37)]
+
+    send(kafka, name, Record(3, {"name": "cid", "age": 38}))
+    assert landed(doors, streaming(name)).outcome == "landed", "and it may be left out again"
+    assert [row["age"] for row in lake.records(doors, wider, name)] == [None, 37, None]
+    done = log(doors, wider)
+    assert done == ["CREATE TABLE", "WRITE", "ADD COLUMNS", "SET TBLPROPERTIES", "WRITE", "WRITE"]
+
+
+def test_a_column_added_by_a_run_that_died_before_it_said_so_is_no_hindrance(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    name = topic()
+    send(kafka, name, Record(1, {"name": "ada"}))
+    landed(doors, streaming(name))
+    wider = streaming(name, Consumed.json(key="id bigint", value="name string, age int, more string"))
+    where = lake.path(doors, wider, wider.sources[0].landing)
+    session.sql(f"ALTER TABLE delta.`{where}` ADD COLUMNS (age int)").collect()
+    send(kafka, name, Record(2, {"name": "bob", "age": 37}))
+    assert landed(doors, wider).outcome == "landed"
+    assert [row["age"] for row in lake.records(doors, wider, name)] == [None, 37]
+
+
+def test_a_column_of_another_type_is_refused_by_name(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    send(kafka, name, Record(1, {"name": "ada"}))
+    landed(doors, streaming(name))
+    other = streaming(name, Consumed.json(key="id bigint", value="name int"))
+    send(kafka, name, Record(1, {"name": 1}))
+    with pytest.raises(PlanChanged, match="name is string, declared int"):
+        landed(doors, other)
+    assert log(doors, other) == ["CREATE TABLE", "WRITE"]
+
+
+def _until(done: Callable[[], bool]) -> None:
+    """Wait for what the broker is about to know."""
+    for _ in range(200):
+        if done():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the broker did not come to know it in 20 seconds")
