@@ -10,23 +10,46 @@ from spark.operators.algebra import PRESENT, col
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.types import StructType
 
 
-def statement(path: str, source: str, key: Sequence[str], schema: StructType) -> str:
-    """MERGE a view with one row per touched key (`_present` false: no row) into the table at `path`."""
+LITERALS = 1_000  # keys written into the condition: the table's log keeps the text, some 10 kB of numbers
+
+
+def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Iterable[Row] = ()) -> str:
+    """MERGE a view with one row per touched key (`_present` false: no row) into the table at `path`.
+
+    `keys`, if given, are all the touched keys. As literals they let Parquet skip the pages that hold none of them;
+    Delta prunes by conditions on the target's columns alone, never by what it joins.
+    """
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
     on = " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
+    on += "".join(f" AND {condition}" for condition in _among(key, list(keys)))
     return f"""
         MERGE INTO delta.{quoted(path)} AS t USING {source} AS s ON {on}
         WHEN MATCHED AND NOT s.{PRESENT} THEN DELETE
         WHEN MATCHED AND NOT ({same(schema, "t", "s", key)}) THEN UPDATE SET {_pairs(values)}
         WHEN NOT MATCHED AND s.{PRESENT} THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{n}" for n in names)})
     """
+
+
+def _among(key: Sequence[str], keys: list[Row]) -> Iterator[str]:
+    """The target's key columns are among the values that the touched keys have there."""
+    for column in key if keys else ():
+        values = {row[column] for row in keys}
+        if all(type(value) is int for value in values):
+            yield f"t.{quoted(column)} IN ({', '.join(map(str, sorted(values)))})"
+        elif all(type(value) is str for value in values):
+            yield f"t.{quoted(column)} IN ({', '.join(map(literal, sorted(values)))})"
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def same(schema: StructType, one: str, other: str, without: Iterable[str] = ()) -> str:

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import Between, Pinned
+from spark.engine.changes import FEW, Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged
 from spark.engine.pin import Pins, pin
-from spark.operators.algebra import ALL, PRESENT, present, rows, touched
+from spark.operators.algebra import ALL, PRESENT, cols, present, rows, touched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.engine.doors import Doors
     from spark.engine.position import Position, State
@@ -142,14 +142,20 @@ def _advanced(work: Work) -> Stepped | None:
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
         return _done(work, "positioned", commit.append(nothing, work.path, work.position))
-    with checked(work, source) as batch:
-        return merged(work, batch, span.few)
+    with kept(work, source, always=span.few) as batch:
+        if not span.few:
+            return merged(work, batch)
+        # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
+        keys = batch.select(*cols(work.target.plan.key)).limit(merge.LITERALS + 1).collect()
+        if len(keys) <= merge.LITERALS:
+            return merged(work, F.broadcast(batch), keys)
+        return merged(work, F.broadcast(batch) if batch.count() <= FEW else batch)
 
 
 def _computed(work: Work) -> Stepped | None:
     """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
     whole = replace(work, position=replace(work.position, whole=True))
-    with checked(whole, rows(work.target.plan, ALL, work.now)) as batch:
+    with kept(whole, rows(work.target.plan, ALL, work.now)) as batch:
         if work.before.data_version == 0:
             return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
         return corrected(whole, batch)
@@ -158,7 +164,7 @@ def _computed(work: Work) -> Stepped | None:
 def corrected(work: Work, batch: DataFrame) -> Stepped | None:
     """Merge what differs from all the rows a table should have. None: somebody else committed first."""
     stored = work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
-    return merged(work, merge.difference(batch, stored, work.target.plan.key), few=False)
+    return merged(work, merge.difference(batch, stored, work.target.plan.key))
 
 
 def replaced(work: Work, batch: DataFrame) -> Stepped | None:
@@ -166,28 +172,32 @@ def replaced(work: Work, batch: DataFrame) -> Stepped | None:
     return _done(work, "stepped", commit.replace_all(batch, work.path, work.position))
 
 
-def merged(work: Work, source: DataFrame, few: bool) -> Stepped | None:
+def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
     """Merge one row per touched key into the table. None: somebody else made this step."""
+    source.createOrReplaceTempView("__source")
     schema = source.drop(PRESENT).schema
-    (F.broadcast(source) if few else source).createOrReplaceTempView("__source")
-    statement = merge.statement(work.path, "__source", work.target.plan.key, schema)
+    statement = merge.statement(work.path, "__source", work.target.plan.key, schema, keys)
     return _done(work, "stepped", commit.run(work.session, statement, work.path, work.position))
 
 
 @contextmanager
-def checked(work: Work, batch: DataFrame) -> Iterator[DataFrame]:
-    """Pass what is about to be committed through the gate; what was looked at is what is committed."""
-    if work.gate is None:
+def kept(work: Work, batch: DataFrame, always: bool = False) -> Iterator[DataFrame]:
+    """What is about to be committed, computed once if it is looked at before: by a gate, or for its keys.
+
+    What was looked at is what is committed; and Spark knows its size, so that it is broadcast if it is small.
+    """
+    if work.gate is None and not always:
         yield batch
         return
     batch.createOrReplaceTempView("__batch")
-    work.session.sql("CACHE TABLE __checked AS SELECT * FROM __batch").collect()
+    work.session.sql("CACHE TABLE __kept AS SELECT * FROM __batch").collect()
     try:
-        kept = work.session.table("__checked")
-        work.gate(present(kept) if PRESENT in kept.columns else kept)
-        yield kept
+        rows_kept = work.session.table("__kept")
+        if work.gate is not None:
+            work.gate(present(rows_kept) if PRESENT in rows_kept.columns else rows_kept)
+        yield rows_kept
     finally:
-        work.session.sql("UNCACHE TABLE IF EXISTS __checked").collect()
+        work.session.sql("UNCACHE TABLE IF EXISTS __kept").collect()
 
 
 def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:

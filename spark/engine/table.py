@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from spark.engine import position as positions
 from spark.engine.commit import METADATA
 from spark.engine.errors import PositionLost
+from spark.engine.merge import literal
 from spark.engine.position import Position, State
 from spark.topology.ddl import quoted
 
@@ -85,8 +86,3 @@ def _ddl(kind: DataType) -> str:
 
 def _pairs(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-
-
-def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

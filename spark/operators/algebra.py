@@ -72,7 +72,7 @@ def touched(node: Node, span: Span) -> DataFrame | None:  # noqa: ARG001  # each
 
 @singledispatch
 def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noqa: ARG001  # as above
-    """The rows at `keys` (a frame of the node's key columns, few and distinct), or at ALL keys, in one snapshot."""
+    """The rows at `keys` (a frame of the node's key columns, few), or at ALL keys, in one snapshot."""
     raise TypeError(f"no operator is registered for {type(node).__name__}")
 
 

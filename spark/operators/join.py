@@ -59,9 +59,9 @@ def with_on(join: Join, left: DataFrame) -> DataFrame:
 
 
 def looked_up(join: Join, left: DataFrame) -> DataFrame:
-    """The right keys that left rows look up."""
+    """The right keys that left rows look up, as often as they do."""
     on = [F.col(f"_on{i}").alias(name) for i, name in enumerate(join.right.key)]
-    return with_on(join, left).select(*on).distinct()
+    return with_on(join, left).select(*on)
 
 
 def looking_up(join: Join, left: DataFrame, right: DataFrame, few: bool) -> DataFrame:
