@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 VERSION = "delta/version"
 """In a check's metadata: the newest data version it speaks of. A refusal has none, since nothing was committed."""
 
+RECORDS = 10  # of a check, looked at for the newest evaluation: more runs than this were hardly killed in a row
+
 
 def check_spec(suite: Suite, key: dg.AssetKey) -> dg.AssetCheckSpec:
     """One check per suite; blocking if anything in it is critical."""
@@ -41,8 +43,7 @@ def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, vers
 
     What was committed without a verdict here was let through by the gate all the same.
     """
-    last = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check_name(suite)))
-    evaluation = None if last is None or last.event is None else last.event.asset_check_evaluation
+    evaluation = _last_evaluation(instance, dg.AssetCheckKey(key, check_name(suite)))
     if evaluation is not None and evaluation.metadata.get(VERSION) == dg.MetadataValue.int(version):
         return dg.AssetCheckResult(
             passed=evaluation.passed,
@@ -57,6 +58,13 @@ def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, vers
         metadata={VERSION: version},
         description="No new rows; those of this version passed the gate when they were committed.",
     )
+
+
+def _last_evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The newest evaluation. Runs that were planned and never got there, such as this one, have records without."""
+    records = instance.event_log_storage.get_asset_check_execution_history(check, limit=RECORDS)
+    evaluations = (record.event.asset_check_evaluation for record in records if record.event is not None)
+    return next((evaluation for evaluation in evaluations if evaluation is not None), None)
 
 
 def _result(suite: Suite, verdict: Verdict, committed: dict[str, int]) -> dg.AssetCheckResult:

@@ -85,7 +85,7 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
         with retried():
             for topology in topologies:
                 if wanted >= {source.topic for source in topology.sources}:
-                    cut = tidetable.cut(topology, context.run_id)
+                    cut = tidetable.cut(topology, context.run.run_id)
                     ends |= {topic.partition("/")[2]: offsets for topic, offsets in cut.items()}
             if missing := wanted - ends.keys():
                 ends |= tidetable.doors().kafka.end_offsets(missing)
@@ -123,7 +123,7 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
     ) -> Iterator[dg.MaterializeResult[None]]:
         with retried():
-            landed = land(tidetable.doors(), topology, source, tidetable.cut(topology, context.run_id), context.run_id)
+            landed = land(tidetable.doors(), topology, source, tidetable.cut(topology, context.run.run_id), context.run.run_id)
             ends = tidetable.doors().kafka.end_offsets([source.topic])[source.topic].offsets
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag))
@@ -147,7 +147,7 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
         gate = None if suite is None else SuiteGate(topology, table, suite)
         try:
             with retried():
-                stepped = step(tidetable.doors(), topology, table, context.run_id, gate)
+                stepped = step(tidetable.doors(), topology, table, context.run.run_id, gate)
         except dg.Failure as failure:
             # The check tells why; the failure keeps what follows in this run from stepping.
             if suite is not None and isinstance(failure.__cause__, Refused):

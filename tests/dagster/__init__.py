@@ -1,0 +1,1 @@
+"""Dagster and the command: definitions, runs, checks, sensors, on real parts."""

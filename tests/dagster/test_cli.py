@@ -1,0 +1,168 @@
+"""The command `tidetable`, on the project's own topology and the lake's own servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from dagster_project.cli import main
+from resources.engine import Engine
+from resources.kafka import Kafka
+from tests.dagster import shop
+
+pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")  # Great Expectations' imports
+
+Invoke = Callable[..., click.testing.Result]
+
+
+def invoke(lake: Path, *words: str, **environment: str) -> click.testing.Result:
+    """The command, on a lake."""
+    runner = click.testing.CliRunner(env={"TIDETABLE_LAKE": str(lake), "COLUMNS": "200", **environment})
+    return runner.invoke(main, words, catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def tidetable(engine: Engine, kafka: Kafka, lake_root: Path) -> Invoke:
+    """The command, on the lake of this run of tests, whose servers are up; the shop has sold one thing."""
+    assert engine.running() is not None
+    shop.open_topics(kafka)
+    shop.stock(kafka)
+    shop.order(kafka, 1)
+    shop.put(kafka, "clicks", 1, b"{no json")
+
+    def run(*words: str, **environment: str) -> click.testing.Result:
+        return invoke(lake_root, *words, **environment)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def ran(tidetable: Invoke) -> click.testing.Result:
+    """The first tick."""
+    return tidetable("run", "shop")
+
+
+def test_run_tells_every_landing_and_step(ran: click.testing.Result) -> None:
+    assert ran.exit_code == 0, ran.output
+    assert len(ran.stdout.splitlines()) == 11
+    assert "1 undecodable" in next(line for line in ran.stdout.splitlines() if "shop.clicks landing" in line)
+    assert "landed" in ran.stdout
+    assert "+1 ~0 -0 rows" in next(line for line in ran.stdout.splitlines() if "shop.large_orders" in line)
+
+
+@pytest.mark.usefixtures("ran")
+def test_status_tells_versions_positions_and_lag(tidetable: Invoke, kafka: Kafka) -> None:
+    shop.order(kafka, 2)
+    told = json.loads(tidetable("status", "--json").stdout)
+    assert told["broker"] == kafka.address
+    assert told["engine"].startswith("sc://")
+    large = next(table for table in told["topologies"]["shop"] if table["table"] == "large_orders")
+    assert large["lag"]["orders"] == 1
+    assert large["behind"]
+    assert set(large["position"]["inputs"]) == {"orders_enriched", "orders_priced"}
+    assert "shop.large_orders" in tidetable("status", "shop").stdout
+    assert tidetable("land", "shop.orders").exit_code == 0
+    assert "stepped" in tidetable("step", "shop.orders").stdout
+    waiting = json.loads(tidetable("status", "--json").stdout)["topologies"]["shop"]
+    enriched = next(table for table in waiting if table["table"] == "large_orders")
+    assert enriched["waiting_for"] == []
+
+
+@pytest.mark.usefixtures("ran")
+def test_audit_holds_and_a_rebuild_changes_nothing(tidetable: Invoke) -> None:
+    audited = json.loads(tidetable("audit", "shop.orders", "--json").stdout)
+    assert [(one["table"], one["holds"]) for one in audited] == [("shop/orders", True)]
+    rebuilt = json.loads(tidetable("rebuild", "shop.orders", "--json").stdout)
+    assert [rebuilt[count] for count in ("inserted", "updated", "deleted")] == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("ran")
+def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
+    (record,) = json.loads(tidetable("quarantine", "shop", "--json").stdout)
+    assert (record["topic"], record["key"], record["value"]) == ("clicks", "1", "{no json")
+    assert "is not JSON of" in record["error"]
+    assert "every record decoded" in tidetable("quarantine", "shop.orders").stdout
+
+
+@pytest.mark.usefixtures("ran")
+def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -> None:
+    shop.order(kafka, 3, amount="-1.00")
+    refused = tidetable("run", "shop", "--json")
+    assert refused.exit_code == 1
+    told = json.loads(refused.stdout)
+    assert list(told["failed"]) == ["orders_enriched"]
+    large = next(one for one in told["stepped"] if one["table"] == "shop/large_orders")
+    assert large["waiting_for"] == ["orders_enriched"]
+    stepped = tidetable("step", "shop.orders_enriched")
+    assert stepped.exit_code == 1
+    assert "nothing was committed" in stepped.stderr
+    shop.order(kafka, 3, amount="1.00")
+    assert tidetable("run", "shop").exit_code == 0
+
+
+@pytest.mark.usefixtures("ran")
+def test_follow_ticks_when_there_is_something_new_and_stops_when_interrupted(kafka: Kafka, lake_root: Path) -> None:
+    command = [str(Path(sys.executable).parent / "tidetable"), "run", "shop", "--follow", "--json"]
+    environment = {**os.environ, "TIDETABLE_LAKE": str(lake_root)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        shop.order(kafka, 4)
+        landed = {one["table"]: one["records"] for one in json.loads(following.stdout.readline())["landed"]}
+        following.send_signal(signal.SIGINT)
+        assert following.wait() == 0
+    assert landed["shop/_landing/orders"] == 1
+
+
+def test_describe_prints_the_topology_a_table_and_a_graph(tmp_path: Path) -> None:
+    assert invoke(tmp_path, "describe", "shop").stdout.startswith("Topologies:")
+    assert "primary-key inner join" in invoke(tmp_path, "describe", "shop.large_orders").stdout
+    assert invoke(tmp_path, "describe", "shop", "--graph").stdout.startswith("flowchart LR")
+    assert json.loads(invoke(tmp_path, "describe", "shop", "--json").stdout)["name"] == "shop"
+
+
+def test_status_of_a_lake_without_servers_starts_none(tmp_path: Path) -> None:
+    told = json.loads(invoke(tmp_path, "status", "--json").stdout)
+    assert (told["engine"], told["broker"]) == (None, None)
+    assert {table["lag"] for table in told["topologies"]["shop"]} == {None}
+    assert invoke(tmp_path, "down").exit_code == 0
+    assert not list(tmp_path.glob("*/server.json"))
+
+
+@pytest.mark.usefixtures("tidetable")
+def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kafka) -> None:
+    told = json.loads(tidetable("up", "--json").stdout)
+    running = engine.running()
+    assert running is not None
+    assert told == {"engine": f"sc://{running.address}", "broker": kafka.address, "cluster": kafka.cluster_id()}
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (["run", "nothing"], {}, "there is no nothing; there are: shop"),
+        (["step", "shop"], {}, "shop is a topology; name one of its tables: shop.orders"),
+        (["audit", "orders"], {}, "there is no orders; there are: shop, shop.orders"),
+        (["run", "shop"], {"TIDETABLE_KAFKA": "/no/such.properties"}, "there is no such file"),
+        (["run", "shop"], {"TIDETABLE_LAKE": "s3://bucket"}, "set SPARK_REMOTE=sc://host:port"),
+    ],
+)
+def test_a_mistake_is_one_message(tmp_path: Path, words: list[str], environment: dict[str, str], message: str) -> None:
+    result = invoke(tmp_path, *words, **environment)
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("verb", sorted(main.commands))
+def test_every_verb_says_what_it_does(tmp_path: Path, verb: str) -> None:
+    helped = invoke(tmp_path, verb, "-h")
+    assert helped.exit_code == 0
+    assert "--json" in helped.stdout

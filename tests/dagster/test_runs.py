@@ -1,0 +1,281 @@
+"""Ticks as Dagster runs them, on the real engine and broker: nothing twice, nothing bad published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from deltalake import DeltaTable
+
+from assets.gates import Refused, SuiteGate, suites
+from dagster_project.definitions import definitions
+from dagster_project.discover import topologies
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from resources.tidetable import Tidetable
+from spark.topology import Consumed, StreamsBuilder, Topology
+
+# Great Expectations', while it is imported.
+pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")
+
+SUITE = {
+    "name": "enriched",
+    "expectations": [
+        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0}},
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name"}, "severity": "warning"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Two topics, a checked join of their tables, and a table behind the join; as Dagster has them."""
+
+    tidetable: Tidetable
+    kafka: Kafka
+    topology: Topology
+    defs: dg.Definitions
+    instance: dg.DagsterInstance
+
+    def put(self, source: int, *records: tuple[int, dict[str, object] | None]) -> None:
+        """Records of orders (source 0) or customers (source 1): JSON, or a tombstone."""
+        producer = self.kafka.producer()
+        for key, value in records:
+            data = None if value is None else json.dumps(value)
+            producer.produce(self.topology.sources[source].topic, key=str(key), value=data)
+        producer.flush()
+
+    def tick(self) -> dg.ExecuteInProcessResult:
+        """A run of the tick job."""
+        job = self.defs.resolve_job_def("runs_tick")
+        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def materialize(self, *names: str) -> dg.ExecuteInProcessResult:
+        """A run of a few assets, as from the UI."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        keys = [dg.AssetKey(["runs", *name.split("/")]) for name in names]
+        return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False)
+
+    def look(self) -> dg.SkipReason | dg.RunRequest:
+        """What the lag sensor says now."""
+        (sensor,) = self.defs.sensors or ()
+        assert isinstance(sensor, dg.SensorDefinition)
+        context = dg.build_sensor_context(instance=self.instance, resources={"tidetable": self.tidetable})
+        said = sensor(context)
+        assert isinstance(said, dg.SkipReason | dg.RunRequest)
+        return said
+
+    def rows(self, table: str) -> set[tuple[object, ...]]:
+        """The user's columns of a table's rows."""
+        session = self.tidetable.engine.session()
+        try:
+            stored = session.read.format("delta").load(self.tidetable.lakehouse.table("runs", table))
+            return {tuple(row) for row in stored.drop("_timestamp", "_topic", "_partition", "_offset").collect()}
+        finally:
+            session.stop()
+
+    def versions(self) -> dict[str, int]:
+        """The newest version of every landing and table."""
+        names = [source.landing for source in self.topology.sources] + [table.name for table in self.topology.tables]
+        return {name: DeltaTable(self.tidetable.lakehouse.table("runs", name)).version() for name in names}
+
+
+@pytest.fixture(scope="module")
+def shop(
+    engine: Engine,
+    kafka: Kafka,
+    lakehouse: Lakehouse,
+    topic: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Shop:
+    """The shop, with two orders and two customers, one of them without a name; not yet run."""
+    builder = StreamsBuilder("runs")
+    orders = builder.table(
+        topic("orders", 2), Consumed.json(key="order_id bigint", value="customer_id bigint, amount bigint")
+    )
+    customers = builder.table(topic("customers"), Consumed.json(key="customer_id bigint", value="name string"))
+    enriched = orders.join(customers, on="customer_id", select=["left.*", "right.name"]).materialize("enriched")
+    enriched.filter("amount >= 100").materialize("large")
+    topology = builder.build()
+    folder = tmp_path_factory.mktemp("expectations")
+    (folder / "runs.enriched.json").write_text(json.dumps(SUITE))
+    tidetable = Tidetable(engine, lakehouse, kafka)
+    defs = definitions([topology], tidetable, suites([topology], folder))
+    instance = dg.DagsterInstance.local_temp(
+        str(tmp_path_factory.mktemp("dagster")), overrides={"telemetry": {"enabled": False}}
+    )
+    shop = Shop(tidetable, kafka, topology, defs, instance)
+    shop.put(0, (1, {"customer_id": 7, "amount": 50}), (2, {"customer_id": 8, "amount": 200}))
+    shop.put(1, (7, {"name": "Ada"}), (8, {"name": None}))
+    return shop
+
+
+@pytest.fixture(scope="module")
+def first(shop: Shop) -> dg.ExecuteInProcessResult:
+    """The first tick."""
+    return shop.tick()
+
+
+def told(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMaterialization]:
+    """The materializations of a run, by their keys below the topology's."""
+    events = [event.materialization for event in result.get_asset_materialization_events()]
+    return {"/".join(event.asset_key.path[1:]): event for event in events}
+
+
+def outcomes(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+    """What each materialization says it did."""
+    return {name: event.metadata["batch/outcome"].value for name, event in told(result).items()}
+
+
+def check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+    """The evaluation of the one check."""
+    (evaluation,) = result.get_asset_check_evaluations()
+    return evaluation
+
+
+def failing(result: dg.ExecuteInProcessResult) -> list[tuple[object, object]]:
+    """The samples that the check shows, and how grave they are."""
+    table = check(result).metadata["failing_expectations"]
+    assert isinstance(table, dg.TableMetadataValue)
+    return [(record.data["sample"], record.data["severity"]) for record in table.records]
+
+
+def test_a_run_materializes_everything(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+    assert first.success
+    assert set(outcomes(first).values()) == {"landed", "stepped"}
+    assert shop.rows("enriched") == {(1, 7, 50, "Ada"), (2, 8, 200, None)}
+    assert shop.rows("large") == {(2, 8, 200, None)}
+
+
+def test_a_run_tells_offsets_rows_and_versions(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+    landing = told(first)[f"landing/{shop.topology.sources[0].topic}"]
+    enriched = told(first)["enriched"]
+    assert landing.metadata["kafka/start_offsets"] == dg.MetadataValue.json({"0": 0, "1": 0})
+    assert set(landing.metadata) >= {"kafka/next_offsets", "position", "delta/version", "batch/duration_s"}
+    counts = ("batch/records_in", "batch/errors", "kafka/lag_after", "dagster/row_count")
+    assert [landing.metadata[name].value for name in counts] == [2, 0, 0, 2]
+    counts = ("batch/rows_inserted", "batch/rows_updated", "batch/rows_deleted", "dagster/row_count")
+    assert [enriched.metadata[name].value for name in counts] == [2, 0, 0, 2]
+    assert (enriched.tags or {})["dagster/data_version"] == str(shop.versions()["enriched"])
+
+
+def test_a_warning_is_told_and_holds_nothing_back(first: dg.ExecuteInProcessResult) -> None:
+    assert not check(first).passed
+    assert check(first).severity == dg.AssetCheckSeverity.WARN
+    assert failing(first) == [('[{"order_id": 2, "name": null}]', "warning")]
+
+
+def test_a_run_with_nothing_new_changes_nothing(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+    before = shop.versions()
+    again = shop.tick()
+    assert again.success
+    assert set(outcomes(again).values()) == {"idle"}
+    assert shop.versions() == before
+    # The rows that were warned of are still there, and the check still says so.
+    assert check(again).passed == check(first).passed
+    assert check(again).severity == check(first).severity
+
+
+@pytest.mark.usefixtures("first")
+def test_the_sensor_asks_for_a_tick_exactly_when_something_is_behind(shop: Shop) -> None:
+    assert isinstance(shop.look(), dg.SkipReason)
+    shop.put(0, (3, {"customer_id": 7, "amount": 300}))
+    asked = shop.look()
+    assert isinstance(asked, dg.RunRequest)
+    assert shop.look() == asked  # the same state of things, the same run key: Dagster starts one run
+    job = shop.defs.resolve_job_def("runs_tick")
+    running = shop.instance.create_run_for_job(job_def=job, status=dg.DagsterRunStatus.STARTED)
+    assert isinstance(shop.look(), dg.SkipReason)
+    shop.instance.delete_run(running.run_id)
+    assert shop.tick().success
+    assert isinstance(shop.look(), dg.SkipReason)
+    assert (3, 7, 300, "Ada") in shop.rows("large")
+
+
+@pytest.mark.usefixtures("first")
+def test_a_landing_and_a_table_materialize_alone(shop: Shop) -> None:
+    orders = shop.topology.sources[0].topic
+    shop.put(0, (4, {"customer_id": 7, "amount": 40}))
+    before = shop.versions()
+    assert outcomes(shop.materialize(f"landing/{orders}")) == {f"landing/{orders}": "landed"}
+    assert outcomes(shop.materialize(orders)) == {orders: "stepped"}
+    assert outcomes(shop.materialize("enriched")) == {"enriched": "stepped"}
+    assert {name for name, version in shop.versions().items() if version != before[name]} == {
+        f"_landing/{orders}",
+        orders,
+        "enriched",
+    }
+    assert shop.tick().success
+
+
+@pytest.mark.usefixtures("first")
+def test_rows_that_fail_the_gate_are_not_published_until_they_are_corrected(shop: Shop) -> None:
+    shop.put(0, (5, {"customer_id": 7, "amount": -500}), (6, {"customer_id": 7, "amount": 600}))
+    before = shop.versions()
+    refused = shop.tick()
+    assert not refused.success
+    assert refused.get_failed_step_keys() == {"runs__enriched"}
+    assert not check(refused).passed
+    assert check(refused).severity == dg.AssetCheckSeverity.ERROR
+    assert failing(refused) == [('[{"order_id": 5, "amount": -500}]', "critical")]
+    assert "large" not in outcomes(refused)
+    assert {n: shop.versions()[n] for n in ("enriched", "large")} == {n: before[n] for n in ("enriched", "large")}
+    # A table behind it that is run by itself stays at the last good version.
+    assert outcomes(shop.materialize("large")) == {"large": "idle"}
+    assert isinstance(shop.look(), dg.RunRequest)
+
+    shop.put(0, (5, {"customer_id": 7, "amount": 500}))
+    corrected = shop.tick()
+    assert corrected.success
+    assert check(corrected).passed
+    assert {(5, 7, 500, "Ada"), (6, 7, 600, "Ada")} <= shop.rows("large")
+
+
+@pytest.mark.usefixtures("first")
+def test_an_audit_observes_that_every_table_holds(shop: Shop) -> None:
+    audited = shop.defs.resolve_job_def("runs_audit").execute_in_process(
+        instance=shop.instance, run_config={"ops": {"runs_audit_tables": {"config": {"tables": ["enriched"]}}}}
+    )
+    assert audited.success
+    (event,) = audited.get_asset_observation_events()
+    assert event.asset_key == dg.AssetKey(["runs", "enriched"])
+    assert event.asset_observation_data.asset_observation.metadata["audit/differing"] == dg.MetadataValue.int(0)
+
+
+@pytest.mark.usefixtures("first")
+def test_the_schedule_runs_the_tick(shop: Shop) -> None:
+    schedule = shop.defs.resolve_schedule_def("runs_tick_schedule")
+    assert schedule.job_name == "runs_tick"
+    (request,) = schedule.evaluate_tick(dg.build_schedule_context(instance=shop.instance)).run_requests or ()
+    job = shop.defs.resolve_job_def(schedule.job_name)
+    ran = job.execute_in_process(instance=shop.instance, run_config=request.run_config, tags=dict(request.tags))
+    assert ran.success
+
+
+def test_the_checks_of_the_project_are_suites_of_great_expectations() -> None:
+    import great_expectations as gx
+
+    found = suites(topologies())
+    assert "shop.orders_enriched" in found
+    for suite in found.values():
+        assert gx.ExpectationSuite(**json.loads(suite.text)).expectations != []
+
+
+def test_an_expectation_that_cannot_be_evaluated_refuses(shop: Shop, tmp_path: Path) -> None:
+    unknown = {
+        "name": "s",
+        "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"}}],
+    }
+    (tmp_path / "runs.large.json").write_text(json.dumps(unknown))
+    gate = SuiteGate(shop.topology, shop.topology.table("large"), suites([shop.topology], tmp_path)["runs.large"])
+    session = shop.tidetable.engine.session()
+    try:
+        with pytest.raises(Refused, match=r'could not be evaluated: .*"x"'):
+            gate(session.createDataFrame([(1,)], "order_id bigint"))
+    finally:
+        session.stop()
