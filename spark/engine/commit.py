@@ -59,7 +59,7 @@ def _write(writer: DataFrameWriter, path: str, position: Position) -> State | No
 def _save(writer: DataFrameWriter, path: str, position: Position) -> bool:
     """Write behind the fence; False where a race was lost."""
     writer = writer.format("delta").option("txnAppId", positions.app(position)).option("txnVersion", position.n)
-    with _races() as race:
+    with races() as race:
         writer.option("userMetadata", position.to_json()).save(path)
     return not race
 
@@ -70,7 +70,7 @@ def run(session: SparkSession, statement: str, path: str, position: Position) ->
         session.conf.set(APP, positions.app(position))
         session.conf.set(NUMBER, str(position.n))
         session.conf.set(METADATA, position.to_json())
-        with _races() as race:
+        with races() as race:
             session.sql(statement).collect()
     finally:
         # What stays set would skip, or refuse, the next write of this session.
@@ -86,7 +86,8 @@ def _read_back(path: str, position: Position) -> State | None:
 
 
 @contextmanager
-def _races() -> Iterator[list[PySparkException]]:
+def races() -> Iterator[list[PySparkException]]:
+    """What another writer overtook, instead of an error; empty if nobody did."""
     lost: list[PySparkException] = []
     try:
         yield lost

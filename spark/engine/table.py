@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from spark.engine import position as positions
-from spark.engine.commit import METADATA
+from spark.engine.commit import METADATA, races
 from spark.engine.errors import PositionLost
 from spark.engine.merge import literal
 from spark.engine.position import Position, State
@@ -29,6 +30,9 @@ PROPERTIES = {
 }
 
 
+PAUSE = 0.1  # seconds between two looks for a table that another run is creating
+APPEARS = 20  # looks: the commit that creates a table takes a tenth of the time
+
 DEFINITION = "tidetable.definition"
 """The property that holds what the table was computed by: a landing's columns, a table's plan."""
 
@@ -47,14 +51,34 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     """Create the table if it is not there; of two at once, one creates it and both read the same epoch."""
     anchor = unpositioned(table, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
-    columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema)
-    session.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})"
-    ).collect()
-    state = positions.read(path, table)
+    types = {quoted(field.name): _ddl(field.dataType) for field in schema}
+    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
+    with races():
+        session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
+    state = _appearing(path, table)
+    if state is None:
+        # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
+        # and replaces it by a query alone.
+        nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+        with races():
+            session.sql(
+                f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
+            ).collect()
+        state = positions.read(path, table)
     if state is None:
         raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
     return state
+
+
+def _appearing(path: str, table: str) -> State | None:
+    """The table's state; where another run is just creating it, as soon as it has."""
+    for _ in range(APPEARS):
+        state = positions.read(path, table)
+        if state is not None:
+            return state
+        time.sleep(PAUSE)
+    return None
 
 
 def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
