@@ -1,0 +1,177 @@
+"""A commit behind the fence: once, whoever tries again, and without a trace in the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark.engine import commit, merge, table
+from spark.engine import position as positions
+from spark.engine.commit import APP, METADATA, NUMBER
+from spark.engine.position import RETIRED, Position, State
+from tests.lake import listed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from resources.engine import Engine
+
+
+class Made:
+    """A table just made, and what commits to it."""
+
+    def __init__(self, session: SparkSession, path: str, name: str) -> None:
+        self.session, self.path = session, path
+        self.state = table.create(session, path, name, session.sql("SELECT 1L AS id, 'x' AS name").schema, "run", "{}")
+
+    def at(self, n: int, run: str = "run") -> Position:
+        """The position of the n-th commit."""
+        return replace(self.state.position, n=n, run=run)
+
+    def rows(self, *ids: int, name: str = "x", session: SparkSession | None = None) -> DataFrame:
+        """Rows to append or to merge."""
+        return (session or self.session).createDataFrame([(i, name) for i in ids], "id bigint, name string")
+
+    def merge(self, rows: DataFrame, position: Position, session: SparkSession | None = None) -> State | None:
+        """MERGE rows, all of them present."""
+        rows.selectExpr("*", "true AS _present").createOrReplaceTempView("__source")
+        statement = merge.statement(self.path, "__source", ["id"], rows.schema)
+        return commit.run(session or self.session, statement, self.path, position)
+
+    def stored(self) -> list[tuple[object, object]]:
+        """The rows there are."""
+        return sorted((row["id"], row["name"]) for row in listed(self.path))
+
+
+Make = Callable[[str], Made]
+
+
+@pytest.fixture
+def make(session: SparkSession, tmp_path: Path) -> Make:
+    """Makes a table of a name."""
+    return lambda name: Made(session, str(tmp_path / name), f"shop/{name}")
+
+
+def settings(session: SparkSession) -> list[str | None]:
+    """What a later write of the session would take for its own fence."""
+    return [session.conf.get(setting, None) for setting in (APP, NUMBER, METADATA)]
+
+
+def test_a_number_is_committed_once_by_append_and_by_merge(make: Make) -> None:
+    items = make("items")
+    first = commit.append(items.rows(1), items.path, items.at(1))
+    assert first is not None
+    assert first.position == items.at(1)
+    assert commit.append(items.rows(2), items.path, items.at(1, "late")) is None
+    assert items.merge(items.rows(3), items.at(1, "late")) is None
+
+    second = items.merge(items.rows(4), items.at(2))
+    assert second is not None
+    assert second.metrics["numTargetRowsInserted"] == 1
+    assert items.merge(items.rows(5), items.at(2, "late")) is None
+    assert commit.append(items.rows(6), items.path, items.at(1, "late")) is None, "an older one neither"
+    assert items.stored() == [(1, "x"), (4, "x")]
+
+
+def test_the_same_commit_made_again_is_known_as_done(make: Make) -> None:
+    items = make("items")
+    for _ in range(2):
+        done = commit.append(items.rows(1), items.path, items.at(1))
+        assert done is not None
+        assert (done.version, done.position) == (1, items.at(1))
+    assert items.stored() == [(1, "x")]
+
+
+def test_a_session_keeps_no_setting_of_a_commit(make: Make, session: SparkSession) -> None:
+    items = make("items")
+    commit.append(items.rows(1), items.path, items.at(1))
+    items.merge(items.rows(2), items.at(2))
+    assert settings(session) == [None] * 3, "after a commit"
+    items.merge(items.rows(3), items.at(2, "late"))
+    assert settings(session) == [None] * 3, "after a commit that was skipped"
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        commit.run(
+            session, "MERGE INTO nowhere USING nowhere ON true WHEN MATCHED THEN DELETE", items.path, items.at(3)
+        )
+    assert settings(session) == [None] * 3, "after a statement that failed"
+
+
+def test_the_fence_of_one_table_is_not_that_of_another(make: Make, session: SparkSession) -> None:
+    items, others = make("items"), make("others")
+    assert items.merge(items.rows(1), items.at(5)) is not None
+    assert others.merge(others.rows(1), others.at(1)) is not None, "although items is at 5"
+    session.sql(f"INSERT INTO delta.`{others.path}` VALUES (7, 'by hand')").collect()
+    assert commit.append(others.rows(2), others.path, others.at(2)) is not None
+    assert items.merge(items.rows(2), items.at(6)) is not None
+    assert others.stored() == [(1, "x"), (2, "x"), (7, "by hand")]
+    assert items.stored() == [(1, "x"), (2, "x")]
+    state = positions.read(others.path, "shop/others")
+    assert state is not None
+    assert state.position == others.at(2), "the commit by hand carries no position"
+
+
+def test_of_writers_that_overlap_one_commits(make: Make, engine: Engine) -> None:
+    items = make("items")
+    commit.append(items.rows(*range(20)), items.path, items.at(1))
+
+    def write(run: int) -> State | None:
+        own = engine.session()
+        try:
+            rows = items.rows(*range(20), name=f"run {run}", session=own)
+            if run % 2 == 0:
+                return items.merge(rows, items.at(2, f"run {run}"), own)
+            return commit.append(
+                rows.where("id = 0").selectExpr("id + 100 AS id", "name"), items.path, items.at(2, f"run {run}")
+            )
+        finally:
+            own.stop()
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(write, range(4)))
+    [winner] = [state for state in done if state is not None]
+    run = winner.position.run
+    even = int(run[-1]) % 2 == 0
+    assert items.stored() == [(n, run if even else "x") for n in range(20)] + ([] if even else [(100, run)])
+    assert winner.version == 2
+
+
+def test_nothing_commits_in_an_epoch_that_was_closed(make: Make) -> None:
+    items = make("items")
+    assert commit.append(items.rows(1), items.path, items.at(1)) is not None
+    assert commit.retire(items.rows().where("false"), items.path, items.at(1))
+    assert commit.retire(items.rows().where("false"), items.path, items.at(1)), "closed is closed"
+    assert positions.fence(items.path, items.at(1)) == RETIRED
+    items.rows(2).write.format("delta").mode("append").option("txnAppId", positions.app(items.at(2))).option(
+        "txnVersion", 2
+    ).save(items.path)
+    assert items.stored() == [(1, "x")]
+
+
+def test_two_that_create_a_table_agree_on_its_epoch(engine: Engine, tmp_path: Path) -> None:
+    path = str(tmp_path / "items")
+
+    def create(_: int) -> State:
+        own = engine.session()
+        try:
+            return Made(own, path, "shop/items").state
+        finally:
+            own.stop()
+
+    with ThreadPoolExecutor(3) as pool:
+        states = list(pool.map(create, range(3)))
+    assert len({state.position.epoch for state in states}) == 1
+    assert {state.version for state in states} == {0}
+
+
+def test_a_log_without_a_commit_is_no_table(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "items" / "_delta_log").mkdir(parents=True)  # as an engine leaves it that is killed at this place
+    items = make("items")
+    assert (items.state.version, items.state.position.n) == (0, 0)
+    assert commit.append(items.rows(1), items.path, items.at(1)) is not None
