@@ -30,14 +30,21 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
 
     The columns of `records` begin with an underscore, so that no user column has the name of one.
     """
-    texts = records.select("*", _text("_key").alias("_k"), _text("_value").alias("_v"))
-    parsed = texts.select("*", _object("_k", consumed.key).alias("_ko"), _object("_v", consumed.value).alias("_vo"))
+    trimmed = records.select("*", _trimmed("_key").alias("_kt"), _trimmed("_value").alias("_vt"))
+    texts = trimmed.select("*", _text("_key", "_kt").alias("_k"), _text("_value", "_vt").alias("_v"))
+    bare = len(consumed.key) == 1
+    parsed = texts.select(
+        "*",
+        _object("_k", consumed.key).alias("_ko"),
+        _object("_v", consumed.value).alias("_vo"),
+        *([_scalar(consumed.key[0]).alias("_ks")] if bare else []),
+    )
     key = [_field("_ko", column) for column in consumed.key]
     bad_key = _broken("_k", "_ko")
-    if len(consumed.key) == 1:
-        is_object, scalar = F.startswith("_k", F.lit("{")), _scalar(consumed.key[0])
-        key = [F.when(is_object, key[0]).otherwise(scalar)]
-        bad_key = F.when(is_object, bad_key).otherwise(scalar.isNull())
+    if bare:
+        is_object = F.startswith("_k", F.lit("{"))
+        key = [F.when(is_object, key[0]).otherwise(F.col("_ks"))]
+        bad_key = F.when(is_object, bad_key).otherwise(F.col("_ks").isNull())
     error = F.when(F.col("_k").isNotNull() & bad_key, _says("key", consumed.key)).when(
         F.col("_v").isNotNull() & _broken("_v", "_vo"), _says("value", consumed.value)
     )
@@ -50,13 +57,21 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     )
 
 
-def _text(name: str) -> Expression:
+def _trimmed(name: str) -> Expression:
+    """Bytes that are no plain object, as nearly all values are, as text without blanks around it."""
+    text = F.col(name).cast("string")
+    return F.when(~_is_plain(text), F.btrim(text, F.lit(" \t\r\n")))
+
+
+def _text(name: str, trimmed: str) -> Expression:
     """Bytes as text, JSON without blanks around it; absent where there are no bytes, or where they say null."""
     text = F.col(name).cast("string")
-    trimmed = F.btrim(text, F.lit(" \t\r\n"))
-    is_object = F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))  # as nearly all are: nothing to trim
-    otherwise = F.when(F.left(trimmed, F.lit(1)).isin("{", '"'), trimmed).when(trimmed != "null", text)
-    return F.when(is_object, text).otherwise(otherwise)
+    json = F.startswith(trimmed, F.lit("{")) | F.startswith(trimmed, F.lit('"'))
+    return F.when(_is_plain(text), text).when(json, F.col(trimmed)).when(F.col(trimmed) != "null", text)
+
+
+def _is_plain(text: Expression) -> Expression:
+    return F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
 
 
 def _object(text: str, columns: tuple[Column, ...]) -> Expression:
