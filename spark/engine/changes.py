@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
+from spark.engine.errors import InputChanged
+from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, cols
 
 if TYPE_CHECKING:
@@ -64,7 +66,15 @@ class Between:
 
     def records(self, scan: Scan) -> DataFrame:
         """The records that a landing gained, found by their batch: statistics skip the files of older ones."""
-        batches = [commit.position.n for commit in self._changed[scan.table] if commit.position is not None]
+        batches = []
+        for commit in self._changed[scan.table]:
+            if commit.position is None:
+                reader = scan.table.removeprefix(LANDING)
+                raise InputChanged(
+                    f"{self.after.topology}/{scan.table} was changed in version {commit.version} by somebody else: "
+                    f"which keys that concerns cannot be told. Run `tidetable rebuild {self.after.topology}.{reader}`"
+                )
+            batches.append(commit.position.n)
         return self.after.read(scan).where(F.col("_batch") >= min(batches))
 
     def changes(self, scan: Scan) -> DataFrame:
@@ -79,8 +89,9 @@ class Between:
             .withColumn(PRESENT, F.col("_change_type") != "delete")
         )
         columns = [*_columns(scan), F.col(PRESENT)]
-        if len(self._changed[scan.table]) == 1:
-            return feed.select(*columns)  # one MERGE changes a key once
+        match self._changed[scan.table]:
+            case [positions.Changed(position=Position(whole=False))]:
+                return feed.select(*columns)  # one MERGE changes a key once
         newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
         newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
         return newest.select("_row.*")

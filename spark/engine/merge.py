@@ -48,8 +48,8 @@ def _among(key: Sequence[str], keys: list[Row]) -> Iterator[str]:
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A SQL string literal. Without any `$`: Spark puts settings in the place of `${...}`, also inside a literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def same(schema: StructType, one: str, other: str, without: Iterable[str] = ()) -> str:

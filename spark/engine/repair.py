@@ -13,8 +13,8 @@ from spark.engine import position as positions
 from spark.engine.changes import Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.pin import pin
-from spark.engine.step import Stepped, check_definition, corrected, definition, replaced, working
-from spark.operators.algebra import ALL, PRESENT, present, rows, touched
+from spark.engine.step import Stepped, check_definition, corrected, definition, named, replaced, working
+from spark.operators.algebra import ALL, PRESENT, at, cols, present, rows, touched
 from spark.topology.nodes import Join
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     commit names, and no other row changed.
 
     Raises:
+        PlanChanged: the table was computed by another definition than the one given.
         InputChanged: the version carries no position, or an input is no longer the one that it names.
     """
     began = time.monotonic()
@@ -63,21 +64,29 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     state = positions.read(path, name)
     if state is None:
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
+    check_definition(topology, target, state)
     audited = state.version if version is None else version
     commits = [commit for commit in positions.commits(path, name) if commit.version <= audited]
     if not commits:
         raise InputChanged(f"{name} names no position at version {audited} or before: there is nothing to audit")
     session = doors.engine.session()
     try:
+        session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         stored = _version(session, path, audited)
         expected = _expected(doors, session, topology, target, path, commits)
-        wrong = merge.difference(expected, stored, target.plan.key)
+        wrong = _wrong(expected, stored, target.plan.key)
         differing = wrong.count()
         sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
         seconds = time.monotonic() - began
         return Audited(name, audited, commits[0].position, stored.count(), differing, sample, seconds)
     finally:
         session.stop()
+
+
+def _wrong(expected: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The keys at which a version differs from what it should be, with the row that should be there."""
+    doubled = at(expected, _twice(stored, key), key).withColumn(PRESENT, F.lit(True))
+    return merge.difference(expected, stored, key).unionByName(doubled).dropDuplicates(list(key))
 
 
 def _expected(
@@ -141,7 +150,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Steppe
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
         state = _renewed(doors, topology, target, path, run)
-        with working(doors, topology, target, state, pins, run) as work:
+        with named(topology, target), working(doors, topology, target, state, pins, run) as work:
             done = _rebuilt(replace(work, position=replace(work.position, whole=True)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
@@ -150,9 +159,16 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Steppe
 
 def _rebuilt(work: Work) -> Stepped | None:
     batch = rows(work.target.plan, ALL, work.now)
-    if batch.schema == _version(work.session, work.path, work.before.version).schema:
+    stored = _version(work.session, work.path, work.before.version)
+    if stored.dtypes == batch.dtypes and _twice(stored, work.target.plan.key).isEmpty():
         return corrected(work, batch)
     return replaced(work, batch)
+
+
+def _twice(stored: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The keys that have more than one row, which no MERGE can take apart."""
+    counted = stored.groupBy(*cols(key)).agg(F.count(F.lit(1)).alias("_rows"))
+    return counted.where("_rows > 1").select(*cols(key))
 
 
 def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: str) -> State | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Between, Pinned
-from spark.engine.errors import InputChanged, NotCommitted, PlanChanged
+from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.pin import Pins, pin
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, touched
 
@@ -28,6 +30,19 @@ if TYPE_CHECKING:
     from spark.topology.topology import Table, Topology
 
 TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
+
+CAUSE = re.compile(r"^Caused by: \S+: (.*? SQLSTATE: (\w{5}))$", re.DOTALL | re.MULTILINE)
+FAULTY = ("22", "42", "P0")  # SQL states: data that an expression fails on, expressions that mean nothing, raise_error
+
+CHANGES_LOST = (  # Delta's error classes for a change feed that was cleaned away
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_VERSION_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+)
 
 Outcome = Literal["stepped", "positioned", "idle", "waiting"]
 """Rows and position committed; only the position; nothing to do; an input is behind."""
@@ -76,7 +91,8 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
 
     Raises:
         PlanChanged: the table was computed by another definition; a rebuild is needed.
-        InputChanged: an input is not the table that the position names.
+        InputChanged: an input is not the table that the position names, or no longer tells how it changed.
+        ExpressionFailed: an expression of the topology failed.
         NotCommitted: other runs kept stepping first.
     """
     began = time.monotonic()
@@ -90,13 +106,33 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         if (pins.inputs, pins.cut) == here or not pins.inputs:
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
-        with working(doors, topology, target, state, pins, run, gate) as work:
+        with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
             done = _computed(work) if work.before.position.n == 0 else _advanced(work)
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(
         f"{name}: {TRIES} times another run stepped first; is more than one tick of {topology.name} running?"
     )
+
+
+@contextmanager
+def named(topology: Topology, target: Table) -> Iterator[None]:
+    """Spark's errors that are the topology's, or an input's, by the name of the table they stopped."""
+    try:
+        yield
+    except PySparkException as error:
+        name, condition = f"{topology.name}.{target.name}", error.getCondition() or ""
+        said = str(error).partition("\n\nJVM stacktrace:")[0]
+        if condition.startswith(CHANGES_LOST):
+            raise InputChanged(
+                f"{name}: an input no longer tells how it changed since the last step: {said}\n"
+                f"run `tidetable rebuild {name}`"
+            ) from error
+        # A task that fails while it writes wraps what happened in an error of its own, about the write.
+        causes = CAUSE.findall(str(error)) if condition == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
+        if causes and causes[-1][1].startswith(FAULTY) and not condition.startswith("DELTA_"):
+            raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {causes[-1][0]}") from error
+        raise
 
 
 @contextmanager
@@ -162,8 +198,13 @@ def _computed(work: Work) -> Stepped | None:
 
 
 def corrected(work: Work, batch: DataFrame) -> Stepped | None:
-    """Merge what differs from all the rows a table should have. None: somebody else committed first."""
+    """Merge what differs from all the rows a table should have; where its columns differ, replace it.
+
+    None: somebody else committed first.
+    """
     stored = work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
+    if stored.dtypes != batch.dtypes:
+        return replaced(work, batch)
     return merged(work, merge.difference(batch, stored, work.target.plan.key))
 
 
