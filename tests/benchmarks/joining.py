@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark.topology import Topology
     from tests.benchmarks.measure import Bench
 
 CHANGED = 100  # orders, or customers with ten orders each
@@ -44,9 +45,9 @@ def run(bench: Bench) -> list[Row]:
     step(bench.doors, topology, enriched, "bench")
     session = bench.engine.session()
     hand = bench.lakehouse.table(NAME, "by_hand")
-    session.read.format("delta").load(bench.lakehouse.table(NAME, "enriched")).drop("_present").write.format(
-        "delta"
-    ).option("delta.enableDeletionVectors", "true").option("delta.enableChangeDataFeed", "true").save(hand)
+    session.read.format("delta").load(bench.lakehouse.table(NAME, "enriched")).write.format("delta").option(
+        "delta.enableDeletionVectors", "true"
+    ).option("delta.enableChangeDataFeed", "true").save(hand)
 
     def left() -> None:
         some = rng.sample(range(orders), CHANGED)
@@ -73,7 +74,7 @@ def run(bench: Bench) -> list[Row]:
 
 def _turns(
     bench: Bench,
-    topology,
+    topology: Topology,
     what: str,
     change: Callable[[], None],
     by_hand: Callable[..., DataFrame],
@@ -99,7 +100,7 @@ def _turns(
     return ours[2:], theirs[2:]
 
 
-def _inputs(bench: Bench, topology) -> None:
+def _inputs(bench: Bench, topology: Topology) -> None:
     cut = capture(bench.kafka, topology)
     for source in topology.sources:
         land(bench.doors, topology, source, cut, "bench")
@@ -156,5 +157,6 @@ def _merge_by_hand(session: SparkSession, source: DataFrame, path: str) -> None:
     session.sql(
         f"MERGE INTO delta.`{path}` t USING by_hand s ON t.order_id = s.order_id WHEN MATCHED AND s.gone THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {pairs} "
-        f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({', '.join(columns)}) VALUES ({', '.join('s.' + c for c in columns)})"
+        f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join('s.' + name for name in columns)})"
     ).collect()

@@ -29,7 +29,8 @@ def run(bench: Bench) -> list[Row]:
         ((number, order(rng, 100_000)) for number in bench.progress(range(count), "producing orders")),
     )
     bench.engine_warm_up()
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for turn in bench.turns("landing"):
         topology = shop(f"land{turn}")
         source = topology.source("orders")

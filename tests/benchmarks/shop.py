@@ -43,7 +43,12 @@ def customer(rng: random.Random, number: int) -> bytes:
 
 def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int, bytes]]) -> None:
     """Send records with integer keys, and wait until the broker has them."""
-    producer = kafka.producer(**{"linger.ms": 50, "compression.type": "lz4", "queue.buffering.max.messages": 2_000_000})
+    settings: dict[str, int | str] = {
+        "linger.ms": 50,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 2_000_000,
+    }
+    producer = kafka.producer(**settings)
     for number, (key, value) in enumerate(records):
         producer.produce(topic, key=str(key), value=value)
         if number % 10_000 == 0:
