@@ -123,7 +123,9 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
     ) -> Iterator[dg.MaterializeResult[None]]:
         with retried():
-            landed = land(tidetable.doors(), topology, source, tidetable.cut(topology, context.run.run_id), context.run.run_id)
+            landed = land(
+                tidetable.doors(), topology, source, tidetable.cut(topology, context.run.run_id), context.run.run_id
+            )
             ends = tidetable.doors().kafka.end_offsets([source.topic])[source.topic].offsets
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag))

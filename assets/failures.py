@@ -18,6 +18,9 @@ LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
 """Not over before somebody acts."""
 
 
-def connection_broke(error: SparkConnectGrpcException) -> bool:
+LOST = "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
+
+
+def engine_died(error: RetriesExceeded | SparkConnectGrpcException) -> bool:
     """Whether the engine died at work. What it answers itself is raised as a subclass."""
-    return type(error) is SparkConnectGrpcException
+    return type(error) in (RetriesExceeded, SparkConnectGrpcException)

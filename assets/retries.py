@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import dagster as dg
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from assets.failures import LASTING, PASSING, connection_broke
+from assets.failures import LASTING, PASSING, engine_died
 
 TRIES = 3  # more, and a cluster that is down holds a run for minutes; the sensor asks again anyway
 PAUSE = 5.0  # seconds: an election of leaders is over, a killed engine's port is free
@@ -22,7 +22,7 @@ def retried() -> Iterator[None]:
     except PASSING as error:
         raise dg.RetryRequested(TRIES, PAUSE) from error
     except SparkConnectGrpcException as error:
-        if not connection_broke(error):
+        if not engine_died(error):
             raise
         raise dg.RetryRequested(TRIES, PAUSE) from error
     except LASTING as error:

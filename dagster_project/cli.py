@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import click
+from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
 
-from assets.failures import LASTING, PASSING, connection_broke
+from assets.failures import LASTING, LOST, PASSING, engine_died
 from assets.gates import BrokenSuite, gates, suites
 from assets.lag import fingerprint, standings
 from dagster_project import told
@@ -61,13 +62,12 @@ class Verbs(click.Group):
         """Run a command."""
         try:
             return super().invoke(ctx)
+        except (RetriesExceeded, SparkConnectGrpcException) as error:
+            if not engine_died(error):
+                raise
+            raise click.ClickException(LOST) from error
         except OURS as error:
             raise click.ClickException(str(error)) from error
-        except SparkConnectGrpcException as error:
-            if not connection_broke(error):
-                raise
-            lost = "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
-            raise click.ClickException(lost) from error
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -238,12 +238,14 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
             if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
                 last, at = now, time.monotonic()
                 ticked(tidetable, topology, as_json)
+        except (RetriesExceeded, SparkConnectGrpcException) as error:
+            if not engine_died(error):
+                raise
+            progress.print(told.failure("the engine stopped answering; the next tick starts it anew"))
+            last = ""
         except PASSING as error:
             progress.print(told.failure(error))
-        except SparkConnectGrpcException as error:
-            if not connection_broke(error):
-                raise
-            progress.print("[red]failed[/]     the engine stopped answering; the next tick starts it anew")
+            last = ""
         time.sleep(interval)
 
 

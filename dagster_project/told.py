@@ -51,9 +51,9 @@ def line(done: Landed | Stepped) -> str:
     return _line(done.outcome, done.table, f"{version}{rows}", done.seconds)
 
 
-def failure(error: Exception) -> str:
+def failure(why: Exception | str) -> str:
     """A failure in its own words."""
-    return f"[red]failed    [/] {escape(str(error))}"
+    return f"[red]failed    [/] {escape(str(why))}"
 
 
 def _line(outcome: str, table: str, what: str, seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
@@ -12,12 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from assets.gates import Refused, SuiteGate, suites
+from assets.lag import standings
 from dagster_project.definitions import definitions
 from dagster_project.discover import topologies
+from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
+from spark.engine.land import capture
+from spark.engine.offsets import TopicOffsets
 from spark.topology import Consumed, StreamsBuilder, Topology
 
 # Great Expectations', while it is imported.
@@ -195,6 +199,32 @@ def test_the_sensor_asks_for_a_tick_exactly_when_something_is_behind(shop: Shop)
     assert shop.tick().success
     assert isinstance(shop.look(), dg.SkipReason)
     assert (3, 7, 300, "Ada") in shop.rows("large")
+
+
+def test_the_sensor_says_what_it_cannot_see_and_starts_nothing(shop: Shop, tmp_path: Path) -> None:
+    engine, lakehouse = shop.tidetable.engine, shop.tidetable.lakehouse
+    assert "does not run; start it: tidetable up" in said(shop, Tidetable(engine, lakehouse, EmbeddedKafka(tmp_path)))
+    assert not any(tmp_path.iterdir())
+    builder = StreamsBuilder("runs")
+    builder.table("no-such-topic", Consumed.json(key="id bigint", value="v int"))
+    unknown = replace(shop, defs=definitions([builder.build()], shop.tidetable, {}))
+    assert "has no topic 'no-such-topic'" in said(unknown, shop.tidetable)
+
+
+def said(shop: Shop, tidetable: Tidetable) -> str:
+    """Why the sensor asks for nothing."""
+    answer = replace(shop, tidetable=tidetable).look()
+    assert isinstance(answer, dg.SkipReason)
+    return answer.skip_message or ""
+
+
+@pytest.mark.usefixtures("first")
+def test_a_topic_that_was_recreated_is_behind_whatever_its_offsets_are(shop: Shop) -> None:
+    assert shop.tick().success
+    ends = capture(shop.kafka, shop.topology)
+    assert not any(standing.behind for standing in standings(shop.tidetable.lakehouse, shop.topology, ends))
+    anew = {topic: TopicOffsets("another-id", end.offsets) for topic, end in ends.items()}
+    assert all(standing.behind for standing in standings(shop.tidetable.lakehouse, shop.topology, anew))
 
 
 @pytest.mark.usefixtures("first")

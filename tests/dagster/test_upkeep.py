@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrpcException
 
 from assets.maintenance import forget
@@ -17,7 +18,13 @@ from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
 
 @pytest.mark.parametrize(
-    "error", [KafkaUnavailable("no broker"), NotCommitted("others were first"), SparkConnectGrpcException("gone")]
+    "error",
+    [
+        KafkaUnavailable("no broker"),
+        NotCommitted("others were first"),
+        SparkConnectGrpcException("gone"),
+        RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={}),
+    ],
 )
 def test_what_passes_by_itself_is_tried_again(error: Exception) -> None:
     with pytest.raises(dg.RetryRequested) as raised, retried():
@@ -59,6 +66,7 @@ def test_old_runs_of_ours_are_forgotten_with_their_files(tmp_path: Path) -> None
         now = datetime.now(UTC)
         assert forget(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now - timedelta(days=1)) == 0
         assert forget(instance, ["a"], [dg.DagsterRunStatus.FAILURE], now) == 0
+        assert forget(instance, [], [dg.DagsterRunStatus.SUCCESS], now) == 0
         assert forget(instance, ["b"], [dg.DagsterRunStatus.SUCCESS], now) == 0
         assert forget(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now) == 2
         assert [run.run_id for run in instance.get_runs()] == runs[2:]
