@@ -83,8 +83,10 @@ class Commit:
 
     version: int
     data_version: int
-    """The newest version up to this one that changed data."""
+    """The newest version that changed data: before the next commit of ours, by whomever."""
     position: Position
+    metrics: dict[str, int]
+    """What Delta counted in it."""
 
 
 @dataclass(frozen=True)
@@ -128,24 +130,15 @@ def read(path: str, table: str) -> State | None:
     except TableNotFoundError:
         return None
     anchor = _anchor(delta, path, table)
-    metrics: dict[str, int] = {}
-    foreign = 0  # the newest version in which somebody else changed data; 0 created the table
-    position, data_version = anchor, 0
-    for entry in _history(delta):
-        commit = _ours(entry, table, anchor.epoch)
-        if commit is not None:
-            position, data_version = commit.position, commit.data_version
-            metrics = entry.metrics
-            break
-        if changed_rows(entry) != 0:
-            foreign = max(foreign, entry.version)
+    newest = next(_commits(delta, anchor))
+    position = newest.position
     fence = delta.transaction_version(app(anchor))
     if fence != position.n and not (fence is None and position.n == 0):
         raise PositionLost(
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
-            f"run `tidetable rebuild {table}`"
+            f"run `tidetable rebuild {table.replace('/', '.')}`"
         )
-    return _state(delta, max(data_version, foreign), position, metrics)
+    return _state(delta, newest.data_version, position, newest.metrics)
 
 
 def app(position: Position) -> str:
@@ -169,9 +162,7 @@ def salvage(path: str, table: str) -> State:
 def commits(path: str, table: str) -> Iterator[Commit]:
     """The commits of this table's epoch, newest first. Its anchor is none: it was computed from nothing."""
     delta = DeltaTable(path)
-    epoch = _anchor(delta, path, table).epoch
-    found = (_ours(entry, table, epoch) for entry in _history(delta))
-    return (commit for commit in found if commit is not None and commit.position.n > 0)
+    return (commit for commit in _commits(delta, _anchor(delta, path, table)) if commit.position.n > 0)
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
@@ -202,11 +193,19 @@ def _state(delta: DeltaTable, data_version: int, position: Position, metrics: di
     return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics)
 
 
-def _ours(entry: _Entry, table: str, epoch: str) -> Commit | None:
-    position = Position.from_json(entry.metadata)
-    if position is None or (position.table, position.epoch) != (table, epoch) or position.n == RETIRED:
-        return None
-    return Commit(entry.version, position.data_version if changed_rows(entry) == 0 else entry.version, position)
+def _commits(delta: DeltaTable, anchor: Position) -> Iterator[Commit]:
+    """The commits of the anchor's epoch, newest first, and the anchor itself at the end."""
+    foreign = 0  # the newest version since in which somebody else changed data; 0 created the table
+    for entry in _history(delta):
+        position = Position.from_json(entry.metadata)
+        count = changed_rows(entry)
+        if position is not None and app(position) == app(anchor) and position.n != RETIRED:
+            data_version = position.data_version if count == 0 else entry.version
+            yield Commit(entry.version, max(data_version, foreign), position, entry.metrics)
+            foreign = 0
+        elif count != 0:
+            foreign = max(foreign, entry.version)
+    yield Commit(0, max(anchor.data_version, foreign), anchor, {})
 
 
 def _history(delta: DeltaTable) -> Iterator[_Entry]:
