@@ -114,6 +114,14 @@ def test_a_change_of_data_by_others_moves_the_data_version_and_not_the_position(
     assert (state.version, state.data_version, state.position) == (3, 2, at(1))
 
 
+def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Path) -> None:
+    path = write(
+        str(tmp_path / "items"), created(at(0)), appended(at(1), 5), Entry("UPDATE"), merged(at(2), updated=1), Entry()
+    )
+    found = [(commit.version, commit.data_version) for commit in positions.commits(path, NAME)]
+    assert found == [(3, 4), (1, 2)]
+
+
 def test_the_position_is_found_behind_any_number_of_foreign_commits(tmp_path: Path) -> None:
     foreign = [Entry("OPTIMIZE")] * (3 * positions.PAGE)
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *foreign)
