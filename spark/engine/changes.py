@@ -38,7 +38,7 @@ class Pinned:
         """Where an input is."""
         return self.lakehouse.table(self.topology, scan.table)
 
-    def read(self, scan: Scan) -> DataFrame:
+    def stored(self, scan: Scan) -> DataFrame:
         """All rows of a stored table, or all records of a landing."""
         version = self.inputs[scan.table].version
         frame = self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
@@ -75,7 +75,7 @@ class Between:
                     f"which keys that concerns cannot be told. Run `tidetable rebuild {self.after.topology}.{reader}`"
                 )
             batches.append(commit.position.n)
-        return self.after.read(scan).where(F.col("_batch") >= min(batches))
+        return self.after.stored(scan).where(F.col("_batch") >= min(batches))
 
     def changes(self, scan: Scan) -> DataFrame:
         """One row for every key that changed: its newest row, or `_present` false."""

@@ -36,7 +36,7 @@ ALL = None
 class Snapshot(Protocol):
     """Every input at one position."""
 
-    def read(self, scan: Scan) -> DataFrame:
+    def stored(self, scan: Scan) -> DataFrame:
         """All rows of a stored table, or all records of a landing."""
 
 

@@ -25,7 +25,7 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at(now.read(latest.source), keys, latest.key)))
+    return present(newest(latest, at(now.stored(latest.source), keys, latest.key)))
 
 
 def newest(latest: Latest, records: DataFrame) -> DataFrame:

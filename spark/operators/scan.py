@@ -18,4 +18,4 @@ def _(scan: Scan, span: Span) -> DataFrame | None:
 
 @rows.register(Scan)
 def _(scan: Scan, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return at(now.read(scan), keys, scan.key)
+    return at(now.stored(scan), keys, scan.key)

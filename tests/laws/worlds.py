@@ -93,7 +93,7 @@ class Frames:
     rows: dict[str, Rows]
     records: list[Row]
 
-    def read(self, scan: Scan) -> DataFrame:
+    def stored(self, scan: Scan) -> DataFrame:
         """All rows, or all records."""
         if scan.table.startswith("_landing/"):
             return self.session.createDataFrame(self.records, RECORDS)
@@ -122,4 +122,4 @@ class Moves:
 
     def records(self, scan: Scan) -> DataFrame:
         """The records of the later batches."""
-        return self.after.read(scan).where(F.col("_batch") > 1)
+        return self.after.stored(scan).where(F.col("_batch") > 1)

@@ -20,7 +20,7 @@ class Drawn:
 
     frames: Mapping[str, DataFrame]
 
-    def read(self, scan: Scan) -> DataFrame:
+    def stored(self, scan: Scan) -> DataFrame:
         """All rows, or all records."""
         return self.frames[scan.table]
 
