@@ -40,9 +40,16 @@ class Pinned:
 
     def stored(self, scan: Scan) -> DataFrame:
         """All rows of a stored table, or all records of a landing."""
-        version = self.inputs[scan.table].version
-        frame = self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
+        frame = self._frame(scan)
         return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
+
+    def keys(self, scan: Scan) -> DataFrame:
+        """The keys of a stored table, whatever its other columns were."""
+        return self._frame(scan).select(*cols(scan.key))
+
+    def _frame(self, scan: Scan) -> DataFrame:
+        version = self.inputs[scan.table].version
+        return self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Between:
 
     def changes(self, scan: Scan) -> DataFrame:
         """One row for every key that changed: its newest row, or `_present` false."""
+        if any(commit.replaced for commit in self._changed[scan.table]):
+            return self._everything(scan)
         feed = (
             self.after.session.read.option("readChangeFeed", "true")
             .option("startingVersion", self.before.inputs[scan.table].version + 1)
@@ -95,6 +104,12 @@ class Between:
         newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
         newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
         return newest.select("_row.*")
+
+    def _everything(self, scan: Scan) -> DataFrame:
+        """Every key before and after. Delta reads no changes across a change of columns."""
+        now = self.after.stored(scan).withColumn(PRESENT, F.lit(True))
+        gone = self.before.keys(scan).join(now.select(*cols(scan.key)), list(scan.key), "left_anti")
+        return now.unionByName(gone.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
 
     @cached_property
     def _changed(self) -> dict[str, list[positions.Changed]]:

@@ -96,6 +96,8 @@ class Changed:
     version: int
     rows: int | None
     position: Position | None
+    replaced: bool = False
+    """All rows were written anew, maybe with other columns."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class _Entry:
     operation: str
     metadata: str | None
     metrics: dict[str, int]
+    overwrites: bool
 
 
 def read(path: str, table: str) -> State | None:
@@ -175,7 +178,8 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
         count = changed_rows(entry)
         if entry.version <= until and count != 0:
             position = Position.from_json(entry.metadata)
-            found.append(Changed(entry.version, count, position if position and position.table == table else None))
+            ours = position if position is not None and position.table == table else None
+            found.append(Changed(entry.version, None if entry.overwrites else count, ours, entry.overwrites))
     return found
 
 
@@ -215,7 +219,8 @@ def _history(delta: DeltaTable) -> Iterator[_Entry]:
     for found in chain(page, rest):
         counted = found.get("operationMetrics") or {}
         metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
-        yield _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics)
+        overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
+        yield _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics, overwrites)
 
 
 def changed_rows(entry: _Entry) -> int | None:
