@@ -143,9 +143,23 @@ class Server:
     def _is_ours(self, pid: int) -> bool:
         """Whether the process carries our mark; a zombie has no command line, so it does not."""
         try:
-            return self.mark in " ".join(psutil.Process(pid).cmdline()).split()
+            return self.mark in " ".join(_command_line(pid)).split()
         except psutil.Error:
             return False
+
+
+def _command_line(pid: int) -> list[str]:
+    """The words a process was started with, also of one that is just being replaced by the next program.
+
+    For a moment that has none: a start script was taken for dead there while it became Java.
+    """
+    process = psutil.Process(pid)
+    for _ in range(10):
+        words: list[str] = process.cmdline()
+        if words != [] or process.exe() == "":  # the kernel's own threads have neither
+            return words
+        time.sleep(POLL)
+    return []
 
 
 def answers(address: str) -> bool:
