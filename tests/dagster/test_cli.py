@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dagster_project.cli import main
 from resources.engine import Engine
 from resources.kafka import Kafka
 from tests.dagster import shop
+from tests.dagster.interrupted import interrupted
 
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")  # Great Expectations' imports
 
@@ -112,12 +112,10 @@ def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -
 def test_follow_ticks_when_there_is_something_new_and_stops_when_interrupted(kafka: Kafka, lake_root: Path) -> None:
     command = [str(Path(sys.executable).parent / "tidetable"), "run", "shop", "--follow", "--json"]
     environment = {**os.environ, "TIDETABLE_LAKE": str(lake_root)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+    with interrupted(command, lake_root, environment, subprocess.PIPE) as following:
         assert following.stdout is not None
         shop.order(kafka, 4)
         landed = {one["table"]: one["records"] for one in json.loads(following.stdout.readline())["landed"]}
-        following.send_signal(signal.SIGINT)
-        assert following.wait() == 0
     assert landed["shop/_landing/orders"] == 1
 
 

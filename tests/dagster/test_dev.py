@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 import urllib.error
@@ -20,6 +18,7 @@ from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.process import free_port
 from tests.dagster import shop
+from tests.dagster.interrupted import interrupted
 
 ROOT = Path(__file__).parents[2]
 CLONE = ("assets", "dagster_project", "resources", "spark", "workspace.yaml", "dagster.yaml")
@@ -95,20 +94,13 @@ def dagster(engine: Engine, kafka: Kafka, lake_root: Path, tmp_path: Path) -> It
     command = [str(Path(sys.executable).parent / "dagster"), "dev", "-w", "workspace.yaml", "-p", str(port)]
     environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     environment |= {"TIDETABLE_LAKE": str(lake_root), "PYTHONPATH": ""}
-    with (tmp_path / "log").open("wb") as log:
-        # A session of its own: an interrupt must reach it as from a terminal, and must not reach these tests.
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
     try:
-        dagster = Dagster(port)
-        until(dagster.up)
-        yield dagster
+        with (tmp_path / "log").open("wb") as log, interrupted(command, tmp_path, environment, log.fileno()):
+            dagster = Dagster(port)
+            until(dagster.up)
+            yield dagster
     finally:
-        process.send_signal(signal.SIGINT)
-        ended = process.wait(timeout=60)
         print((tmp_path / "log").read_text())
-    assert ended == 0
 
 
 def test_a_fresh_clone_ticks_by_itself_and_launches_one_table(dagster: Dagster, kafka: Kafka) -> None:
