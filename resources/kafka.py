@@ -34,6 +34,8 @@ UNSETTLED = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client heard of a leader before the broker did
+    KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._NOENT,  # none of the partitions asked for has one
 }
 
