@@ -1,0 +1,178 @@
+"""A tick lands everything to one cut and steps everything to it, whoever else does the same."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.engine import position as positions
+from spark.engine.doors import Doors
+from spark.engine.errors import EngineError, ExpressionFailed
+from spark.engine.land import Landed
+from spark.engine.offsets import TopicMissing
+from spark.engine.repair import audit
+from spark.engine.step import Stepped
+from spark.engine.tick import levels, tick
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.engine.shop import Story
+from tests.lake import NoEngine, Record, copied, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from resources.kafka import Kafka
+
+
+def numbers(doors: Doors, topology: Topology, name: str) -> list[int]:
+    """The numbers of a table's commits, oldest first."""
+    where = lake.path(doors, topology, name)
+    return [commit.position.n for commit in positions.commits(where, f"{topology.name}/{name}")][::-1]
+
+
+def test_an_idle_tick_opens_no_session(story: Story) -> None:
+    done = tick(Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka), story.topology, "idle")
+    assert {landed.outcome for landed in done.landed} == {"idle"}
+    assert {stepped.outcome for stepped in done.stepped} == {"idle"}
+    assert len(done.landed) + len(done.stepped) == 10
+
+
+def test_all_tables_of_a_tick_are_at_its_cut(story: Story) -> None:
+    for wave in story.waves.values():
+        landed = {topic: cut for done in wave.ticked.landed for topic, cut in done.position.cut.items()}
+        for done in wave.ticked.stepped:
+            assert done.after is not None
+            cut = done.after.position.cut
+            assert cut == {topic: landed[topic] for topic in cut}
+
+
+def test_two_ticks_at_once_commit_each_step_once(story: Story, tmp_path: Path) -> None:
+    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda run: tick(doors, story.topology, run), ("one", "other"))
+    assert (one.failed, other.failed) == ({}, {})
+    for source in story.topology.sources:
+        assert numbers(doors, story.topology, source.landing) == [1, 2]
+        assert lake.records(doors, story.topology, source.topic) == [
+            row | {"_batch": min(int(str(row["_batch"])), 2)}
+            for row in lake.records(story.last.doors, story.topology, source.topic)
+        ]
+    for name in story.shop.names():
+        expected = story.last.expected["titled" if name == "looked_up" else name]
+        found = lake.rows(doors, story.topology, name, list(next(iter(expected.values()))))
+        if name == "looked_up":  # untouched rows keep what they found in the first wave
+            kept = story.waves["first"].expected[name]
+            found = {key: row for key, row in found.items() if kept.get(key) != row}
+            expected = {key: expected[key] for key in found}
+        assert found == expected, name
+        assert numbers(doors, story.topology, name) == [1, 2]
+        assert audit(doors, story.topology, story.topology.table(name)).holds
+
+
+class Refused(EngineError):
+    """What a gate says."""
+
+
+def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Path) -> None:
+    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
+
+    def gate(batch: DataFrame) -> None:
+        raise Refused(f"not today: {batch.columns}")
+
+    said: list[Landed | Stepped | EngineError] = []
+    done = tick(doors, story.topology, "test", {"titled": gate}, said.append)
+    assert list(done.failed) == ["titled"]
+    assert isinstance(done.failed["titled"], Refused)
+    assert {stepped.table.rpartition("/")[2]: stepped.outcome for stepped in done.stepped} == dict.fromkeys(
+        [name for name in story.shop.names() if name != "titled"], "stepped"
+    )
+    assert len(said) == 10
+    assert done.failed["titled"] in said
+    assert numbers(doors, story.topology, "titled") == [1]
+
+    again = tick(doors, story.topology, "again")
+    assert again.failed == {}
+    outcomes = {stepped.table.rpartition("/")[2]: stepped.outcome for stepped in again.stepped}
+    assert outcomes == {name: "stepped" if name == "titled" else "idle" for name in outcomes}
+    expected = story.last.expected["titled"]
+    assert lake.rows(doors, story.topology, "titled", list(next(iter(expected.values())))) == expected
+
+
+def failing(topic: str, expression: str, ansi: bool = True) -> Topology:
+    """A table that computes, one that reads it, and one that does not."""
+    builder = StreamsBuilder(f"failing-{topic}", ansi=ansi)
+    items = builder.table(topic, Consumed.json(key="id bigint", value="v int, text string"))
+    computed = items.map_values([f"{expression} AS x"]).materialize("computed")
+    computed.filter("x > 0").materialize("reader")
+    items.map_values(["v + 1 AS more"]).materialize("other")
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Doors]:
+    """A topic with a zero and a text, landed and stepped."""
+    name = topic("items")
+    send(kafka, name, Record(1, {"v": 1, "text": "1"}), Record(2, {"v": 0, "text": "two"}))
+    topology = failing(name, "v")
+    lake.land_all(doors, topology)
+    lake.step_all(doors, topology, name)
+    return name, doors
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("10 div v", "DIVIDE_BY_ZERO"),
+        ("cast(text AS int)", "'two' of the type \"STRING\" cannot be cast"),
+        ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0"),
+        ("no_such_function(v)", "no_such_function"),
+    ],
+)
+def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
+    items: tuple[str, Doors], tmp_path: Path, expression: str, said: str
+) -> None:
+    name, doors = items
+    topology = failing(name, expression)
+    done = tick(copied(doors, topology, tmp_path), topology, "test")
+    assert list(done.failed) == ["computed"]
+    error = done.failed["computed"]
+    assert isinstance(error, ExpressionFailed)
+    assert said in str(error)
+    assert re.search(rf"{topology.name}\.computed, at \S*test_tick\.py:\d+, cannot be computed: ", str(error))
+    assert "JVM stacktrace" not in str(error)
+    assert [(stepped.table.rpartition("/")[2], stepped.outcome) for stepped in done.stepped] == [
+        (name, "idle"),
+        ("other", "stepped"),
+        ("reader", "waiting"),
+    ]
+
+
+def test_without_ansi_what_fails_is_null(items: tuple[str, Doors], tmp_path: Path) -> None:
+    name, doors = items
+    topology = failing(name, "10 div v", ansi=False)
+    copy = copied(doors, topology, tmp_path)
+    assert tick(copy, topology, "test").failed == {}
+    assert lake.rows(copy, topology, "computed") == {1: {"x": 10}, 2: {"x": None}}
+    assert audit(copy, topology, topology.table("computed")).holds
+
+
+def test_a_topic_that_is_missing_stops_a_tick_before_anything_is_done(story: Story) -> None:
+    source = replace(story.topology.sources[0], topic="nowhere")
+    topology = replace(story.topology, sources=(source, *story.topology.sources[1:]))
+    with pytest.raises(TopicMissing, match="nowhere"):
+        tick(Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka), topology, "test")
+
+
+def test_the_levels_of_a_topology_hold_every_table_behind_what_it_reads(story: Story) -> None:
+    found = [[table.name for table in level] for level in levels(story.topology)]
+    assert [{name.split("-")[0] for name in level} for level in found] == [
+        {"orders", "customers", "products"},
+        {"enriched", "titled", "looked_up", "chained"},
+    ]
