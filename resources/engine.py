@@ -10,6 +10,7 @@ from typing import cast
 import pyspark
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -48,6 +49,17 @@ DELTA = {
 # A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks
 # and lets a step hang for more than 10 minutes.
 SOON = DefaultPolicy(max_retries=4)
+
+
+def _keep_releasing(cls: type[ExecutePlanResponseReattachableIterator]) -> None:
+    """What pyspark does, when any session closes, with the threads that release results for all sessions: nothing.
+
+    It would end them and wait. Another thread's query then fails to hand its release over; and a session that the
+    garbage collector closes inside gRPC waits for threads that wait for the lock held there: nothing ever goes on.
+    """
+
+
+ExecutePlanResponseReattachableIterator.shutdown = classmethod(_keep_releasing)  # type: ignore[assignment]  # see there
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 
 from resources.engine import Engine
 
@@ -33,6 +34,17 @@ def test_every_session_is_a_new_one(engine: Engine) -> None:
     assert one.catalog.tableExists("mine")
     assert not other.catalog.tableExists("mine")
     one.stop()
+    assert other.sql("select 2").collect() == [(2,)]
+    other.stop()
+
+
+def test_closing_a_session_leaves_the_others_what_releases_their_results(engine: Engine) -> None:
+    one, other = engine.session(), engine.session()
+    assert one.sql("select 1").collect() == [(1,)]
+    releasing = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
+    one.stop()
+    del one
+    assert releasing.submit(lambda: 3).result() == 3
     assert other.sql("select 2").collect() == [(2,)]
     other.stop()
 
