@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench up down ui
+.PHONY: help setup demo test faults check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -20,6 +20,9 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 
 test: $(READY) ## All tests; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest $(ARGS)
+
+faults: $(READY) ## Kill client and engine at every boundary of a landing and a step: slow, not part of `make test`
+	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)
 
 check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/ruff format --check

@@ -1,1 +1,1 @@
-"""What survives."""
+"""What survives: a client or an engine killed at any moment, and one that wakes up too late."""
