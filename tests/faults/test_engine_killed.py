@@ -13,6 +13,7 @@ from pyspark.errors.exceptions.base import RetriesExceeded
 
 from resources.engine import Engine
 from spark.engine import commit
+from spark.engine import position as positions
 from spark.engine.doors import Doors
 from spark.engine.land import capture, land
 from spark.engine.repair import audit
@@ -66,19 +67,19 @@ class Shop:
         assert running is not None
         os.kill(running.pid, signal.SIGKILL)
 
-    def check(self) -> None:
-        """Every record landed once, and the join is the oracle's, and its query."""
+    def check_landing(self) -> None:
+        """Every record landed once."""
         records = lake.records(self.doors, self.topology, self.orders)
-        assert [(row["_offset"], row["order_id"]) for row in records] == [
-            (n, key) for n, (key, _) in enumerate(self.sent)
-        ]
+        found = [(row["_offset"], row["order_id"]) for row in records]
+        assert found == [(n, key) for n, (key, _) in enumerate(self.sent)]
+
+    def check_join(self) -> None:
+        """The rows are the oracle's."""
         names = {1: "ada", 2: "bob"}
-        expected = {
+        assert lake.rows(self.doors, self.topology, "joined") == {
             key: {"amount": row["amount"], "name": names[int(str(row["customer_id"]))]}
             for key, row in newest([self.sent]).items()
         }
-        assert lake.rows(self.doors, self.topology, "joined") == expected
-        assert audit(self.doors, self.topology, self.topology.table("joined")).holds
 
 
 @pytest.fixture(scope="module")
@@ -98,37 +99,64 @@ def shop(
         engine.stop()
 
 
-@pytest.mark.parametrize("moment", ["before", "while", "after"])
-@pytest.mark.parametrize(("verb", "commits"), [("land", "append"), ("step", "run")])
-def test_an_engine_killed_around_a_commit_is_made_good_by_the_next_run(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, verb: str, commits: str, moment: str
-) -> None:
-    made = getattr(commit, "_save" if commits == "append" else "run")
+MOMENTS = ("before", "while", "after")
+
+
+def killing(shop: Shop, moment: str, commits: Callable[..., object]) -> Callable[..., object]:
+    """A commit around which the engine dies."""
 
     def committing(*arguments: object) -> object:
         if moment == "before":
             shop.kill_engine()
         if moment == "while":
             Timer(MOMENT, shop.kill_engine).start()
-        done = made(*arguments)
+        done = commits(*arguments)
         if moment == "after":
             shop.kill_engine()
         return done
 
+    return committing
+
+
+def outcome(work: Callable[[], str]) -> str:
+    """What came of it: an error of the connection is an outcome here."""
+    try:
+        return work()
+    except (PySparkException, RetriesExceeded):
+        return "an error"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_landing_whose_engine_died_is_made_good_by_the_next_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     shop.wave()
-    if verb == "step":
-        shop.land()
-        shop.step(shop.orders)
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "_save" if commits == "append" else "run", committing)
-        try:
-            outcome = shop.land() if verb == "land" else shop.step("joined")
-        except (PySparkException, RetriesExceeded):
-            outcome = "an error"
-    assert outcome in {"before": ("an error",), "while": ("an error", "landed", "stepped")}.get(
-        moment, ("an error", "landed", "stepped")
-    )
+        patched.setattr(commit, "_save", killing(shop, moment, commit._save))
+        told = outcome(shop.land)
+    assert told == "an error" if moment == "before" else told in ("an error", "landed")
+    assert shop.land() in ("landed", "idle")
+    shop.check_landing()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_step_whose_engine_died_is_made_good_by_the_next_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    shop.wave()
     shop.land()
     shop.step(shop.orders)
-    shop.step("joined")
-    shop.check()
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "run", killing(shop, moment, commit.run))
+        told = outcome(lambda: shop.step("joined"))
+    assert told == "an error" if moment == "before" else told in ("an error", "stepped")
+    assert shop.step("joined") in ("stepped", "idle")
+    shop.check_landing()
+    shop.check_join()
+
+
+def test_every_version_that_came_of_it_is_its_query(shop: Shop) -> None:
+    target = shop.topology.table("joined")
+    where = lake.path(shop.doors, shop.topology, "joined")
+    for made in positions.commits(where, f"{shop.topology.name}/joined"):
+        assert audit(shop.doors, shop.topology, target, made.version).holds
