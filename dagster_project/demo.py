@@ -115,7 +115,7 @@ def main() -> None:
     since = sum(kafka.end_offsets(["orders"])["orders"].offsets.values())
     shop = Shop(kafka.producer(), random.Random(since), since)
     again = f"; going on after {since:,} orders of earlier demos" if since > 0 else ""
-    console.print(f"[bold]Tidetable[/] on {kafka.address}, tables in {settings.lake}{again}\n")
+    console.print(f"[bold]Tidetable[/] on {kafka.address}, tables in {settings.lake}{again}\n", soft_wrap=True)
     for title, wave in (
         (f"{ORDERS:,} orders of {CUSTOMERS} customers for {PRODUCTS} products", shop.opening),
         ("orders change, move and are cancelled; a customer leaves; one record is broken", shop.trading),
