@@ -19,6 +19,8 @@ from resources.java import java, java_home
 from resources.process import Launch, Running, Server, free_port
 
 SCRATCH = "scratch"
+MAIN = Path(__file__).with_name("Engine.java")
+COMPILER = "org.codehaus.janino.SimpleCompiler"  # of Spark's own jars; it runs what it compiled
 SPARK_HOME = Path(pyspark.__file__).parent
 
 # What every session needs to be right, on a cluster of the user's too.
@@ -29,6 +31,8 @@ SESSION = {
 
 # What makes small steps quick on a small machine, measured on two cores.
 QUICK = {
+    "spark.sql.artifact.isolation.enabled": "false",  # compiled queries serve all sessions; see Engine.java
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
     "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
     "spark.sql.shuffle.partitions": "2",  # 200 by default: tasks with nothing to do
     "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is one small frame
@@ -95,11 +99,9 @@ class Engine:
         return self._server.running() if self.remote is None else None
 
     def _connect(self) -> SparkSession:
-        session: SparkSession = SparkSession.builder.remote(self.start()).create()
+        session: SparkSession = SparkSession.builder.remote(self.start()).config(map=dict(SESSION)).create()
         if self.remote is None:
             cast(ConnectSession, session).client.set_retry_policies([SOON])
-        for name, value in SESSION.items():
-            session.conf.set(name, value)
         return session
 
     @property
@@ -128,7 +130,7 @@ class Engine:
         }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]
         command += [f"--driver-memory={self.memory}"]
-        command += ["--class=org.apache.spark.sql.connect.service.SparkConnectServer"]
+        command += [f"--class={COMPILER}"]
         command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         environment = {"SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": str(java_home(java()))}
-        return Launch(f"{host}:{port}", [*command, "spark-internal"], environment)
+        return Launch(f"{host}:{port}", [*command, "spark-internal", str(MAIN), "Engine"], environment)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark.engine.doors import Lakehouse
+    from spark.engine.kept import Kept
     from spark.engine.position import Cut, Input
     from spark.topology.nodes import Scan
 
@@ -58,6 +59,7 @@ class Between:
 
     before: Pinned
     after: Pinned
+    kept: Kept
 
     @cached_property
     def few(self) -> bool:
@@ -66,6 +68,10 @@ class Between:
             sum(FEW if commit.rows is None else commit.rows for commit in found) for found in self._changed.values()
         ]
         return max(counts, default=0) < FEW
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed once if they are few."""
+        return self.kept.keep(frame) if self.few else frame
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""

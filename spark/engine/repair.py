@@ -12,6 +12,7 @@ from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
+from spark.engine.kept import keeping
 from spark.engine.pin import pin
 from spark.engine.step import Stepped, check_definition, corrected, definition, named, replaced, working
 from spark.operators.algebra import ALL, PRESENT, at, cols, present, rows, touched
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.engine.doors import Doors
+    from spark.engine.kept import Kept
     from spark.engine.position import Commit, Position, State
     from spark.engine.step import Work
     from spark.topology.nodes import Node
@@ -73,10 +75,11 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         stored = _version(session, path, audited)
-        expected = _expected(doors, session, topology, target, path, commits)
-        wrong = _wrong(expected, stored, target.plan.key)
-        differing = wrong.count()
-        sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
+        with keeping(session) as kept:
+            expected = _expected(doors, kept, topology, target, path, commits)
+            wrong = _wrong(expected, stored, target.plan.key)
+            differing = wrong.count()
+            sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
         seconds = time.monotonic() - began
         return Audited(name, audited, commits[0].position, stored.count(), differing, sample, seconds)
     finally:
@@ -91,14 +94,14 @@ def _wrong(expected: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> Data
 
 def _expected(
     doors: Doors,
-    session: SparkSession,
+    kept: Kept,
     topology: Topology,
     target: Table,
     path: str,
     commits: list[Commit],
 ) -> DataFrame:
     at = commits[0].position
-    now = Pinned(session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    now = Pinned(kept.session, doors.lakehouse, topology.name, at.inputs, at.cut)
     for name, pinned in at.inputs.items():
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
@@ -107,11 +110,11 @@ def _expected(
         return rows(target.plan, ALL, now)
     earlier = commits[1]
     before = replace(now, inputs=earlier.position.inputs, cut=earlier.position.cut)
-    written = touched(target.plan, Between(before, now))
-    kept = _version(session, path, earlier.version)
+    written = touched(target.plan, Between(before, now, kept))
+    was = _version(kept.session, path, earlier.version)
     if written is None:
-        return kept
-    return kept.join(written, list(target.plan.key), "left_anti").unionByName(present(written))
+        return was
+    return was.join(written, list(target.plan.key), "left_anti").unionByName(present(written))
 
 
 def lookup_only(node: Node) -> bool:

@@ -17,6 +17,7 @@ from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
+from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, pin
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, touched
 
@@ -81,6 +82,7 @@ class Work:
     before: State
     position: Position
     now: Pinned
+    kept: Kept
     gate: Gate | None
 
 
@@ -164,7 +166,8 @@ def working(
             data_version=state.data_version,
             whole=False,
         )
-        yield Work(session, target, path, state, position, now, gate)
+        with keeping(session) as kept:
+            yield Work(session, target, path, state, position, now, kept, gate)
     finally:
         session.stop()
 
@@ -173,28 +176,28 @@ def _advanced(work: Work) -> Stepped | None:
     """Replace the touched keys. None: somebody else made this step."""
     was = work.before.position
     _check_inputs(was, work.position)
-    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now)
+    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now, work.kept)
     source = touched(work.target.plan, span)
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
         return _done(work, "positioned", commit.append(nothing, work.path, work.position))
-    with kept(work, source, always=span.few) as batch:
-        if not span.few:
-            return merged(work, batch)
-        # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
-        keys = batch.select(*cols(work.target.plan.key)).limit(merge.LITERALS + 1).collect()
-        if len(keys) <= merge.LITERALS:
-            return merged(work, F.broadcast(batch), keys)
-        return merged(work, F.broadcast(batch) if batch.count() <= FEW else batch)
+    batch = kept(work, source, always=span.few)
+    if not span.few:
+        return merged(work, batch)
+    # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
+    keys = batch.select(*cols(work.target.plan.key)).limit(merge.LITERALS + 1).collect()
+    if len(keys) <= merge.LITERALS:
+        return merged(work, F.broadcast(batch), keys)
+    return merged(work, F.broadcast(batch) if batch.count() <= FEW else batch)
 
 
 def _computed(work: Work) -> Stepped | None:
     """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
     whole = replace(work, position=replace(work.position, whole=True))
-    with kept(whole, rows(work.target.plan, ALL, work.now)) as batch:
-        if work.before.data_version == 0:
-            return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
-        return corrected(whole, batch)
+    batch = kept(whole, rows(work.target.plan, ALL, work.now))
+    if work.before.data_version == 0:
+        return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
+    return corrected(whole, batch)
 
 
 def corrected(work: Work, batch: DataFrame) -> Stepped | None:
@@ -221,24 +224,17 @@ def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped |
     return _done(work, "stepped", commit.run(work.session, statement, work.path, work.position))
 
 
-@contextmanager
-def kept(work: Work, batch: DataFrame, always: bool = False) -> Iterator[DataFrame]:
+def kept(work: Work, batch: DataFrame, always: bool = False) -> DataFrame:
     """What is about to be committed, computed once if it is looked at before: by a gate, or for its keys.
 
-    What was looked at is what is committed; and Spark knows its size, so that it is broadcast if it is small.
+    What was looked at is what is committed.
     """
     if work.gate is None and not always:
-        yield batch
-        return
-    batch.createOrReplaceTempView("__batch")
-    work.session.sql("CACHE TABLE __kept AS SELECT * FROM __batch").collect()
-    try:
-        rows_kept = work.session.table("__kept")
-        if work.gate is not None:
-            work.gate(present(rows_kept) if PRESENT in rows_kept.columns else rows_kept)
-        yield rows_kept
-    finally:
-        work.session.sql("UNCACHE TABLE IF EXISTS __kept").collect()
+        return batch
+    rows_kept = work.kept.keep(batch)
+    if work.gate is not None:
+        work.gate(present(rows_kept) if PRESENT in rows_kept.columns else rows_kept)
+    return rows_kept
 
 
 def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:

@@ -51,6 +51,9 @@ class Span(Protocol):
     def few(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
 
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed once if they are few: for what an operator reads more than once."""
+
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
 

@@ -8,6 +8,7 @@ A null foreign key finds nothing: no row in an inner join, a null right side in 
 from __future__ import annotations
 
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,11 +28,14 @@ from spark.operators.algebra import (
 from spark.topology.ddl import quoted
 from spark.topology.nodes import Join
 
+if TYPE_CHECKING:
+    from spark.topology.nodes import Node
+
 
 @touched.register(Join)
 def _(join: Join, span: Span) -> DataFrame | None:
-    left = touched(join.left, span)
-    right = touched(join.right, span) if join.drive == "both" else None
+    left = kept(join.left, span)
+    right = kept(join.right, span) if join.drive == "both" else None
     parts = []
     if left is not None:
         found = rows(join.right, looked_up(join, left) if span.few else ALL, span.after)
@@ -50,6 +54,12 @@ def _(join: Join, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     left = rows(join.left, keys, now).withColumn(PRESENT, F.lit(True))
     right = rows(join.right, ALL if keys is None else looked_up(join, left), now)
     return present(joined(join, left, right, few=keys is not None))
+
+
+def kept(side: Node, span: Span) -> DataFrame | None:
+    """What is touched on one side. It is read several times, and a chain of joins would multiply that."""
+    found = touched(side, span)
+    return None if found is None else span.keep(found)
 
 
 def with_on(join: Join, left: DataFrame) -> DataFrame:

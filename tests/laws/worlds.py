@@ -109,6 +109,10 @@ class Moves:
     still: frozenset[str]
     few: bool
 
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Computed as often as it is read."""
+        return frame
+
     def moved(self, scan: Scan) -> bool:
         """Whether the input takes part in the span."""
         return scan.table not in self.still

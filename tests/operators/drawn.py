@@ -33,6 +33,10 @@ class DrawnSpan:
     changed: Mapping[str, DataFrame]
     few: bool = field(default=True)
 
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Computed as often as it is read."""
+        return frame
+
     def moved(self, scan: Scan) -> bool:
         """An input moved if changes of it were drawn."""
         return scan.table in self.changed

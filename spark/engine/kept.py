@@ -1,0 +1,39 @@
+"""Rows that several readers need, computed once and kept in the engine while a session uses them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a session keeps: views of its own, whose rows lie in the engine's memory."""
+
+    session: SparkSession
+    names: list[str] = field(default_factory=list)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed now; Spark knows their size from here on, and broadcasts them if they are few."""
+        name = f"__kept{len(self.names)}"
+        self.names.append(name)
+        frame.createOrReplaceTempView(f"{name}_of")
+        self.session.sql(f"CACHE TABLE {name} AS SELECT * FROM {name}_of").collect()
+        return self.session.table(name)
+
+
+@contextmanager
+def keeping(session: SparkSession) -> Iterator[Kept]:
+    """Keeps until the block ends; a session that only stops would leave its rows in the engine."""
+    kept = Kept(session)
+    try:
+        yield kept
+    finally:
+        for name in reversed(kept.names):
+            session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()
