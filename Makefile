@@ -8,7 +8,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
 BIN := .venv/bin
 READY := .venv/.ready
 # The folders whose tests take seconds; `make test` runs them all.
-FAST := $(wildcard tests/topology tests/operators tests/conformance)
+FAST := $(wildcard tests/topology tests/operators)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 test: $(READY) ## All tests; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest $(ARGS)
 
-faults: $(READY) ## Kill client and engine at every boundary of a landing and a step: slow, not part of `make test`
+faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)
 
 check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
