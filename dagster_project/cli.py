@@ -207,10 +207,11 @@ def audit_(name: str, version: int | None, as_json: bool) -> None:
 @table_name
 @as_json
 def rebuild_(name: str, as_json: bool) -> None:
-    """Compute every row of a table anew, as after a changed definition, and write what differs. No gate is asked."""
+    """Compute every row of a table anew, as after a changed definition, and write what differs."""
     topology, table = table_of(name)
     with progress.status("rebuilding"):
-        rebuilt = rebuild(Settings.from_environment().doors(), topology, table, new_run())
+        gate = gates_of(topology).get(table.name)
+        rebuilt = rebuild(Settings.from_environment().doors(), topology, table, new_run(), gate)
     say(as_json, told.plain(rebuilt), told.line(rebuilt))
 
 

@@ -59,7 +59,7 @@ class Between:
 
     before: Pinned
     after: Pinned
-    kept: Kept
+    keeps: Kept
 
     @cached_property
     def few(self) -> bool:
@@ -71,7 +71,7 @@ class Between:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once if they are few."""
-        return self.kept.keep(frame) if self.few else frame
+        return self.keeps.keep(frame) if self.few else frame
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""

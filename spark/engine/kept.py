@@ -31,9 +31,9 @@ class Kept:
 @contextmanager
 def keeping(session: SparkSession) -> Iterator[Kept]:
     """Keeps until the block ends; a session that only stops would leave its rows in the engine."""
-    kept = Kept(session)
+    keeps = Kept(session)
     try:
-        yield kept
+        yield keeps
     finally:
-        for name in reversed(kept.names):
+        for name in reversed(keeps.names):
             session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()

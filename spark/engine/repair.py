@@ -14,7 +14,7 @@ from spark.engine.changes import Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
-from spark.engine.step import Stepped, check_definition, corrected, definition, named, replaced, working
+from spark.engine.step import Stepped, check_definition, corrected, definition, kept, named, replaced, working
 from spark.operators.algebra import ALL, PRESENT, at, cols, present, rows, touched
 from spark.topology.nodes import Join
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spark.engine.doors import Doors
     from spark.engine.kept import Kept
     from spark.engine.position import Commit, Position, State
-    from spark.engine.step import Work
+    from spark.engine.step import Gate, Work
     from spark.topology.nodes import Node
     from spark.topology.topology import Table, Topology
 
@@ -75,8 +75,8 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         stored = _version(session, path, audited)
-        with keeping(session) as kept:
-            expected = _expected(doors, kept, topology, target, path, commits)
+        with keeping(session) as keeps:
+            expected = _expected(doors, keeps, topology, target, path, commits)
             wrong = _wrong(expected, stored, target.plan.key)
             differing = wrong.count()
             sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
@@ -94,14 +94,14 @@ def _wrong(expected: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> Data
 
 def _expected(
     doors: Doors,
-    kept: Kept,
+    keeps: Kept,
     topology: Topology,
     target: Table,
     path: str,
     commits: list[Commit],
 ) -> DataFrame:
     at = commits[0].position
-    now = Pinned(kept.session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
     for name, pinned in at.inputs.items():
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
@@ -110,8 +110,8 @@ def _expected(
         return rows(target.plan, ALL, now)
     earlier = commits[1]
     before = replace(now, inputs=earlier.position.inputs, cut=earlier.position.cut)
-    written = touched(target.plan, Between(before, now, kept))
-    was = _version(kept.session, path, earlier.version)
+    written = touched(target.plan, Between(before, now, keeps))
+    was = _version(keeps.session, path, earlier.version)
     if written is None:
         return was
     return was.join(written, list(target.plan.key), "left_anti").unionByName(present(written))
@@ -134,11 +134,11 @@ def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[d
     return [row.asDict() for row in pairs.collect()]
 
 
-def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Stepped:
+def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
-    is replaced whole.
+    is replaced whole. The gate looks at all rows.
 
     Raises:
         InputChanged: an input was never computed, so there is nothing to compute from.
@@ -153,7 +153,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Steppe
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
         state = _renewed(doors, topology, target, path, run)
-        with named(topology, target), working(doors, topology, target, state, pins, run) as work:
+        with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
             done = _rebuilt(replace(work, position=replace(work.position, whole=True)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
@@ -161,7 +161,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str) -> Steppe
 
 
 def _rebuilt(work: Work) -> Stepped | None:
-    batch = rows(work.target.plan, ALL, work.now)
+    batch = kept(work, rows(work.target.plan, ALL, work.now))
     stored = _version(work.session, work.path, work.before.version)
     if stored.dtypes == batch.dtypes and _twice(stored, work.target.plan.key).isEmpty():
         return corrected(work, batch)

@@ -82,7 +82,7 @@ class Work:
     before: State
     position: Position
     now: Pinned
-    kept: Kept
+    keeps: Kept
     gate: Gate | None
 
 
@@ -166,8 +166,8 @@ def working(
             data_version=state.data_version,
             whole=False,
         )
-        with keeping(session) as kept:
-            yield Work(session, target, path, state, position, now, kept, gate)
+        with keeping(session) as keeps:
+            yield Work(session, target, path, state, position, now, keeps, gate)
     finally:
         session.stop()
 
@@ -176,7 +176,7 @@ def _advanced(work: Work) -> Stepped | None:
     """Replace the touched keys. None: somebody else made this step."""
     was = work.before.position
     _check_inputs(was, work.position)
-    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now, work.kept)
+    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now, work.keeps)
     source = touched(work.target.plan, span)
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
@@ -231,7 +231,7 @@ def kept(work: Work, batch: DataFrame, always: bool = False) -> DataFrame:
     """
     if work.gate is None and not always:
         return batch
-    rows_kept = work.kept.keep(batch)
+    rows_kept = work.keeps.keep(batch)
     if work.gate is not None:
         work.gate(present(rows_kept) if PRESENT in rows_kept.columns else rows_kept)
     return rows_kept

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from resources.kafka import Kafka
     from spark.engine.doors import Doors
@@ -93,6 +93,22 @@ def test_an_audit_names_the_rows_that_differ_and_a_rebuild_merges_those_alone(st
     expected = story.last.expected["enriched"]
     assert lake.rows(damaged, story.topology, "enriched", list(next(iter(expected.values())))) == expected
     assert audit(damaged, story.topology, target).holds
+
+
+class Refused(Exception):
+    """What a gate says."""
+
+
+def test_a_rebuild_shows_its_gate_every_row_and_writes_none_that_it_refuses(story: Story, damaged: Doors) -> None:
+    target, version = story.topology.table("enriched"), lake.versions(damaged, story.topology, "enriched")
+
+    def gate(batch: DataFrame) -> None:
+        assert batch.count() == len(story.last.expected["enriched"])
+        raise Refused
+
+    with pytest.raises(Refused):
+        rebuild(damaged, story.topology, target, "refused", gate)
+    assert lake.versions(damaged, story.topology, "enriched") == version
 
 
 def test_a_key_with_two_rows_is_found_by_an_audit_and_put_right_by_a_rebuild(
