@@ -170,7 +170,8 @@ PLACES = {
     "commit._save": "appended",
     "commit.run": "merged",
     "land._widen": "properties set",  # adds the column just before it
-    "step.kept": "nothing: it caches for the session alone",
+    "kept.keep": "nothing: it caches for the session alone",
+    "kept.keeping": "nothing: it lets go of that",
 }
 """Where the engine runs a statement or writes, and the effect it belongs to."""
 
