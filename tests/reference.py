@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import Join, Latest, Node, Scan, Select
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Scan, Select
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Row = dict[str, Any]  # values of any column type; the meaning of an expression knows which
 Rows = dict[tuple[Any, ...], Row]
-Meaning = Mapping[str, Callable[[Row, Row], Any]]
+Meaning = Mapping[str, Callable[..., Any]]  # of a row, of two, or of the rows of a group
 
 OURS = ("_timestamp", "_topic", "_partition", "_offset")
 
@@ -31,9 +31,13 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
         case Select():
             source = rows(node.source, tables, records, meaning)
             return {key: _selected(node, row, meaning) for key, row in source.items() if _kept(node, row, meaning)}
+        case Aggregate():
+            return _aggregated(node, rows(node.source, tables, records, meaning), meaning)
         case Join():
             left = rows(node.left, tables, records, meaning)
             right = rows(node.right, tables, records, meaning)
+            if node.how == "outer":
+                return {key: _either(node, left.get(key), right.get(key), meaning) for key in left | right}
             pairs = {key: (row, right.get(_on(node, row, meaning))) for key, row in left.items()}
             return {
                 key: _joined(node, one, other, meaning)
@@ -83,3 +87,31 @@ def _joined(node: Join, left: Row, right: Row | None, meaning: Meaning) -> Row:
     found |= {name: left[name] for name in OURS}
     found["_timestamp"] = max(timestamps, default=None)
     return found
+
+
+def _either(node: Join, left: Row | None, right: Row | None, meaning: Meaning) -> Row:
+    if left is not None:
+        return _joined(node, left, right, meaning)
+    assert right is not None
+    nothing = dict.fromkeys((*(column.name for column in node.left.columns), *OURS))
+    found: Row = {name: meaning[text](nothing, right) for name, text in node.select}
+    found |= {ours: right[theirs] for ours, theirs in zip(node.key, node.right.key, strict=True)}
+    return found | {name: right[name] for name in OURS}
+
+
+def _aggregated(node: Aggregate, source: Rows, meaning: Meaning) -> Rows:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in source.values():
+        key = tuple(row[name] for name in node.by)
+        if None not in key:
+            groups.setdefault(key, []).append(row)
+    found: Rows = {}
+    for key, members in groups.items():
+        newest = max(members, key=_newness)
+        aggregates = {name: meaning[text](members) for name, text in node.select[len(node.by) :]}
+        found[key] = dict(zip(node.by, key, strict=True)) | aggregates | {name: newest[name] for name in OURS}
+    return found
+
+
+def _newness(row: Row) -> tuple[Any, ...]:
+    return tuple((row[name] is not None, row[name]) if row[name] is not None else (False,) for name in OURS)

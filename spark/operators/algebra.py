@@ -44,6 +44,10 @@ class Span(Protocol):
     """From one position to a later one."""
 
     @property
+    def before(self) -> Snapshot:
+        """Every input at the earlier position."""
+
+    @property
     def after(self) -> Snapshot:
         """Every input at the later position."""
 

@@ -1,8 +1,9 @@
-"""Primary-key, foreign-key and global joins, inner and left: one lookup by the right side's primary key.
+"""Primary-key, foreign-key and global joins: one lookup by the right side's primary key.
 
 Touched are the left keys that changed, and the left keys that look up a right key that changed; a moved foreign key
 is a changed left key already. `drive="left"` leaves the second half out (KIP-99), "both" is what KIP-314 asked for.
-A null foreign key finds nothing: no row in an inner join, a null right side in a left join.
+A null foreign key finds nothing: no row in an inner join, a null right side in a left join. An outer join, over equal
+keys, looks every key that changed on either side up on both.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from spark.topology.ddl import quoted
 from spark.topology.nodes import Join
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from spark.topology.nodes import Node
 
 
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 def _(join: Join, span: Span) -> DataFrame | None:
     left = kept(join.left, span)
     right = kept(join.right, span) if join.drive == "both" else None
+    if join.how == "outer":
+        return on_both_sides(join, left, right, span)
     parts = []
     if left is not None:
         found = rows(join.right, looked_up(join, left) if span.few else ALL, span.after)
@@ -51,6 +56,9 @@ def _(join: Join, span: Span) -> DataFrame | None:
 
 @rows.register(Join)
 def _(join: Join, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+    if join.how == "outer":
+        theirs = ALL if keys is None else keys.select(*renamed(join.key, join.right.key))
+        return either(join, rows(join.left, keys, now), rows(join.right, theirs, now))
     left = rows(join.left, keys, now).withColumn(PRESENT, F.lit(True))
     right = rows(join.right, ALL if keys is None else looked_up(join, left), now)
     return present(joined(join, left, right, few=keys is not None))
@@ -95,3 +103,40 @@ def joined(join: Join, left: DataFrame, right: DataFrame, few: bool) -> DataFram
     timestamp = F.greatest("left._timestamp", "right._timestamp").alias("_timestamp")
     coordinates = [col(name, "left") for name in OURS if name != "_timestamp"]
     return pairs.select(*computed, timestamp, *coordinates, F.expr(here).alias(PRESENT))
+
+
+def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, span: Span) -> DataFrame | None:
+    """Outer: the keys that changed on either side, each with the row it has now."""
+    changed = [] if left is None else [left.select(*cols(join.key))]
+    changed += [] if right is None else [right.select(*renamed(join.right.key, join.key))]
+    if not changed:
+        return None
+    keys = span.keep(reduce(DataFrame.unionByName, changed).distinct())
+    now = rows(join, keys if span.few else ALL, span.after).withColumn("_found", F.lit(True))
+    found = keys.join(now, list(join.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
+    return found.select(*cols(column.name for column in join.columns), *cols(OURS), PRESENT)
+
+
+def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
+    """One row per key of either side; a row that only the right side has takes its coordinates from there."""
+    keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
+    pairs = left.alias("left").join(
+        right.select("*", *keys).alias("right"),
+        F.expr(" AND ".join(f"left.{quoted(name)} = right._key{i}" for i, name in enumerate(join.key))),
+        "full_outer",
+    )
+    key = {name: F.coalesce(col(name, "left"), F.col(f"right._key{i}")) for i, name in enumerate(join.key)}
+    computed = [(key[name] if name in key else F.expr(text)).alias(name) for name, text in join.select]
+    timestamp = F.greatest("left._timestamp", "right._timestamp").alias("_timestamp")
+    here = col(join.key[0], "left").isNotNull()
+    coordinates = [
+        F.when(here, col(name, "left")).otherwise(col(name, "right")).alias(name)
+        for name in OURS
+        if name != "_timestamp"
+    ]
+    return pairs.select(*computed, timestamp, *coordinates)
+
+
+def renamed(names: tuple[str, ...], others: tuple[str, ...]) -> list[Column]:
+    """Columns by the names that the other side has for them."""
+    return [col(name).alias(other) for name, other in zip(names, others, strict=True)]

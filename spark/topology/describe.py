@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark.topology.ddl import quoted
 from spark.topology.errors import shown
-from spark.topology.nodes import Join, Latest, Node, Scan, Select, inputs
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Scan, Select, inputs
 from spark.topology.words import costs, equal_keys, join_kind, title
 
 if TYPE_CHECKING:
@@ -102,14 +102,16 @@ def _processors(topology: Topology) -> list[_Processor]:
     return found
 
 
-def _word(node: Latest | Select | Join) -> str:
+def _word(node: Latest | Select | Join | Aggregate) -> str:
     match node:
         case Latest():
             return "KTABLE-SOURCE"
         case Select(where=where):
             return "KTABLE-MAPVALUES" if where is None else "KTABLE-FILTER"
+        case Aggregate():
+            return "KTABLE-AGGREGATE"
         case Join(how=how):
-            return f"KTABLE-{'' if equal_keys(node) else 'FK-'}{'LEFT' if how == 'left' else ''}JOIN"
+            return f"KTABLE-{'' if equal_keys(node) else 'FK-'}{'' if how == 'inner' else how.upper()}JOIN"
 
 
 def _sub_topologies(processors: list[_Processor]) -> list[list[_Processor]]:
@@ -148,6 +150,10 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
             computed = ", ".join(_item(name, text) for name, text in select[len(node.key) :])
             yield f"{indent}{label}: " + (f"map_values {computed}" if where is None else f"filter {where}")
             yield from _plan_in_words("of", source, global_tables, below)
+        case Aggregate(source=source, by=by, select=select):
+            computed = ", ".join(_item(name, text) for name, text in select[len(by) :])
+            yield f"{indent}{label}: {computed} by {', '.join(by)}, each group computed again from its rows"
+            yield from _plan_in_words("of", source, global_tables, below)
         case Join(left=left, right=right):
             yield f"{indent}{label}: {join_kind(node, global_tables)}"
             yield from _plan_in_words("left", left, global_tables, below)
@@ -159,4 +165,4 @@ def _item(name: str, text: str) -> str:
 
 
 def _at(node: Node) -> str:
-    return f", at {node.line}" if isinstance(node, Select | Join) and node.line is not None else ""
+    return f", at {node.line}" if isinstance(node, Select | Join | Aggregate) and node.line is not None else ""

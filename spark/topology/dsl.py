@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from spark.topology.ddl import quoted
+from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, store
 from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.nodes import Column, Drive, How, Join, Line, Node, Select
+from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Line, Node, Select
 from spark.topology.selection import select_joined, select_values
-from spark.topology.sql import parse_expression
-from spark.topology.words import title
+from spark.topology.sql import parse_aggregate, parse_expression
+from spark.topology.words import METHODS, title
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,14 @@ class KTable:
         place = Place(f"filter of {title(self.node)}", line, {"": self.node.columns})
         select, columns = select_values("*", self.node.key, place)
         where = parse_expression(sql, place).text
+        return _view(self.draft, Select(self.node, select, columns, where, line))
+
+    def filter_not(self, sql: str) -> KTable:
+        """The rows for which a condition is not true: what `filter` leaves out."""
+        line = user_line()
+        place = Place(f"filter_not of {title(self.node)}", line, {"": self.node.columns})
+        select, columns = select_values("*", self.node.key, place)
+        where = f"NOT coalesce({parse_expression(sql, place).text}, false)"
         return _view(self.draft, Select(self.node, select, columns, where, line))
 
     def map_values(self, select: str | Sequence[str]) -> KTable:
@@ -80,18 +88,58 @@ class KTable:
         _check_no_window("left_join", self.node, other, within, grace, line)
         return _joined(self, "left", other, on, select, drive, line)
 
-    def outer_join(self, other: object, *, on: object = None, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        place = _join_place("outer_join", self.node, other, user_line())
+    def outer_join(
+        self,
+        other: KTable,
+        *,
+        on: None = None,
+        within: object = None,
+        select: str | Sequence[str],
+        drive: Literal["both"] = "both",
+        grace: object = None,
+    ) -> KTable:
+        """Every key that either side has, with nulls where the other has none; the keys are equal.
+
+        Arguments as in `join`; what `left.` and `right.` hold is null where that side has no row, the key never is.
+        """
+        line = user_line()
+        _check_no_window("outer_join", self.node, other, within, grace, line)
+        place = _join_place("outer_join", self.node, other, line)
         if on is not None:
             what = "there is no foreign-key outer join: a row without a left side would have no key"
             raise place.mistake(what, "write left_join(..., on=...)")
-        raise place.mistake("outer joins are not available in this release", "write left_join(...)")
+        if isinstance(other, GlobalKTable):
+            what = f"{title(other.node)} is a global table, which is looked up from the left side alone"
+            raise place.mistake(what, f"write left_join(...), or declare {title(other.node)} with table()")
+        if drive != "both":
+            raise place.mistake(f"drive is {drive!r}, and in an outer join both sides have rows", "leave out drive=")
+        return _joined(self, "outer", other, None, select, drive, line)
 
     def right_join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
         place = _join_place("right_join", self.node, other, user_line())
         raise place.mistake("there is no right join", "turn it round: right.left_join(left, ...)")
+
+    def group_by(self, *columns: str) -> KGroupedTable:
+        """The rows in groups of equal columns, to be aggregated; a row with a null among them is in no group.
+
+        Args:
+            columns: names of columns; for an expression, write map_values first.
+        """
+        line = user_line()
+        place = Place(f"group_by of {title(self.node)}", line, {"": self.node.columns})
+        if not columns:
+            raise place.mistake("no column is named", 'write group_by("column", ...)')
+        by: dict[str, Column] = {}
+        for text in columns:
+            column = parse_expression(text, place).column
+            if column is None or column.name.startswith("_"):
+                do = f"write map_values with '{text} AS name' first, and group by name"
+                raise place.mistake(f"{text!r} is not a column of the source", do)
+            if column.name in by:
+                raise place.mistake(f"{text!r} is named twice", "name each column once")
+            by[column.name] = column
+        return KGroupedTable(self.draft, self.node, tuple(by.values()))
 
     def materialize(self, name: str) -> KTable:
         """Store the rows as a table of this name."""
@@ -102,6 +150,40 @@ class KTable:
         """Not available: says what to write."""
         place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
         raise place.mistake("publishing is not available in this release", "write materialize(name)")
+
+
+@dataclass(frozen=True, eq=False)
+class KGroupedTable:
+    """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
+
+    draft: Draft = field(repr=False)
+    node: Node
+    by: tuple[Column, ...]
+
+    def count(self, name: str = "count") -> KTable:
+        """How many rows each group has."""
+        return self._aggregated("count", {name: "count(*)"}, user_line())
+
+    def aggregate(self, **aggregates: str) -> KTable:
+        """Columns computed over each group's rows: `total="sum(amount)", orders="count(*)"`.
+
+        Any aggregate of Spark SQL whose result does not depend on the order of rows, and expressions over them.
+        """
+        return self._aggregated("aggregate", aggregates, user_line())
+
+    def _aggregated(self, method: str, aggregates: dict[str, str], line: Line) -> KTable:
+        by = tuple(column.name for column in self.by)
+        place = Place(f"{method} of {title(self.node)} by {', '.join(by)}", line, {"": self.node.columns})
+        if not aggregates:
+            raise place.mistake("nothing is computed", 'write aggregate(total="sum(amount)"), or count()')
+        select, columns = [(name, quoted(name)) for name in by], list(self.by)
+        for name, text in aggregates.items():
+            if name.lower() in {column.name.lower() for column in columns}:
+                raise place.mistake(f"{name!r} is a column already", "choose another name")
+            found = parse_aggregate(text, by, place)
+            select.append((name, found.text))
+            columns.append(Column(legal_name(name, place), found.type))
+        return _view(self.draft, Aggregate(self.node, by, tuple(select), tuple(columns), line))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +227,7 @@ class KStream:
         raise _stream_on_the_left("outer_join", self, other, user_line())
 
 
-def _view(draft: Draft, node: Select | Join) -> KTable:
+def _view(draft: Draft, node: Select | Join | Aggregate) -> KTable:
     draft.written.append(node)
     return KTable(draft, node)
 
@@ -159,7 +241,7 @@ def _joined(
     drive: Drive,
     line: Line,
 ) -> KTable:
-    place = _join_place("join" if how == "inner" else "left_join", left.node, other, line)
+    place = _join_place(METHODS[how], left.node, other, line)
     if isinstance(other, KStream):
         do = "streams cannot be joined in this release; for a table, declare the topic with table()"
         raise place.mistake(f"{other.topic} is a stream, and no table can look a row up in it", do)

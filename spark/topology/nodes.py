@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-How = Literal["inner", "left"]
+How = Literal["inner", "left", "outer"]
 Drive = Literal["both", "left"]
 
 
@@ -79,8 +79,9 @@ class Select:
 class Join:
     """Every left row with the right row whose primary key its `on` expressions hold.
 
-    `on` are expressions over left columns, in the order of the right key. `how` says what a missing right row
-    means, `drive` whether changes of the right side are followed ("both") or only the left side's ("left").
+    `on` are expressions over left columns, in the order of the right key. `how` says what a missing row means: "outer",
+    over equal keys, has a row where either side has. `drive` says whether changes of the right side are followed
+    ("both") or only the left side's ("left").
     `select` holds (column, expression over `left.` and `right.`) for every column of `columns`, keys first.
     """
 
@@ -99,7 +100,27 @@ class Join:
         return self.left.key
 
 
-Node = Scan | Latest | Select | Join
+@dataclass(frozen=True)
+class Aggregate:
+    """One row for every group of source rows. A row with a null among the group's columns is in no group.
+
+    `select` holds (column, expression) for every column of `columns`: those grouped by, which are the key, then the
+    aggregates.
+    """
+
+    source: Node
+    by: tuple[str, ...]
+    select: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.by
+
+
+Node = Scan | Latest | Select | Join | Aggregate
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -107,7 +128,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Latest(source=source) | Select(source=source):
+        case Latest(source=source) | Select(source=source) | Aggregate(source=source):
             return (source,)
         case Join(left=left, right=right):
             return (left, right)
@@ -116,7 +137,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
 def over(node: Node, change: Callable[[Node], Node]) -> Node:
     """The same node over changed inputs. A `Latest` is bound to its landing and stays as it is."""
     match node:
-        case Select(source=source):
+        case Select(source=source) | Aggregate(source=source):
             return replace(node, source=change(source))
         case Join(left=left, right=right):
             return replace(node, left=change(left), right=change(right))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spark.topology.refused import REPLAYED, refused_call
+from spark.topology.refused import REPLAYED, is_aggregate, refused_aggregate, refused_call
 from spark.topology.roles import Roles, depths
 
 _WANT_AN_OPERAND = (
@@ -64,8 +64,11 @@ def check_shape(found: Roles) -> None:
             raise sql.wrong(index, what, "write one, or 'expression AS name' for a name")
 
 
-def check_row_alone(found: Roles) -> None:
-    """An expression is a function of one row: of no other rows, no other table, no clock, no chance."""
+def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
+    """An expression is a function of one row: of no other rows, no other table, no clock, no chance.
+
+    With `but_aggregates` it may also read the rows of its group, in whatever order they come.
+    """
     sql = found.sql
     for index, token in enumerate(sql.tokens):
         if found.roles[index] != "word":
@@ -80,7 +83,10 @@ def check_row_alone(found: Roles) -> None:
             raise sql.wrong(index, f"{token.text} {sql.at(index + 1).text} {REPLAYED[0]}", REPLAYED[1])
     for start, end in found.names("function"):
         name = sql.at(end - 1).name.lower()
-        refused = refused_call(name, has_arguments=not sql.at(end + 1).is_(")"))
+        if but_aggregates and is_aggregate(name):
+            refused = refused_aggregate(name, sql.before(start - 1).text.lower() if sql.before(start).is_("(") else "")
+        else:
+            refused = refused_call(name, has_arguments=not sql.at(end + 1).is_(")"))
         if refused is not None:
             raise sql.wrong(start, f"{name}() {refused[0]}", refused[1])
 

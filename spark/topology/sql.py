@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark.topology.ddl import quoted
 from spark.topology.errors import Place, TopologyError, did_you_mean
 from spark.topology.nodes import Column
-from spark.topology.refused import refused_word
+from spark.topology.refused import is_aggregate, refused_word
 from spark.topology.roles import Roles, depths, roles
 from spark.topology.shape import check_row_alone, check_shape
 from spark.topology.tokens import Sql, Token, lex, text_of
@@ -16,6 +17,7 @@ from spark.topology.tokens import Sql, Token, lex, text_of
 # Their types are the landing's business.
 OWN_COLUMNS = tuple(Column(name, None) for name in ("_timestamp", "_topic", "_partition", "_offset"))
 
+_COUNT_ALL = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)  # "*" is no operand; count(1) says the same
 _HAS_FIELDS = ("struct<", "array<", "map<", "variant")
 
 
@@ -46,6 +48,37 @@ def parse_item(text: str, place: Place) -> tuple[str | None, Expression]:
     if named != [len(sql.tokens) - 2] or not sql.at(named[0] + 1).is_name:
         raise sql.wrong(named[0], "AS is not followed by one name at the end", "write 'expression AS name'")
     return sql.at(named[0] + 1).name, _expression(Sql(text, sql.tokens[: named[0]], place))
+
+
+def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
+    """An expression over aggregates of a group's rows, and over the columns that make the group."""
+    sql = lex(_COUNT_ALL.sub("count(1)", text) if isinstance(text, str) else text, place)
+    found = roles(sql)
+    check_row_alone(found, but_aggregates=True)
+    check_shape(found)
+    sql = found.sql
+    calls = [
+        (start, _closes(sql.tokens, end))
+        for start, end in found.names("function")
+        if is_aggregate(sql.at(end - 1).name.lower())
+    ]
+    depth = depths(sql.tokens)
+    if any(token.is_("as") and depth[index] == 0 for index, token in enumerate(sql.tokens)):
+        raise place.mistake(f"{text!r} has a second name", "leave out AS; the argument's name is the column's")
+    if not calls:
+        do = "write an aggregate, such as count(*), sum(amount), max(at)"
+        raise place.mistake(f"{text!r} says nothing about a group of rows", do)
+    for start, end in calls:
+        if any(other < start and end < close for other, close in calls):
+            raise sql.wrong(start, "an aggregate stands inside another", "aggregate twice, one after the other")
+    for start, end in found.names("column"):
+        column = _resolve(sql, start, end)
+        inside = any(call < start and end <= close for call, close in calls)
+        if not inside and (column is None or column.name not in by):
+            what = f"{sql.at(start).text} is neither grouped by nor inside an aggregate"
+            raise sql.wrong(start, what, f"write max({sql.at(start).text}), or group by it")
+    counts = len(calls) == 1 and calls[0] == (0, len(sql.tokens) - 1) and sql.at(0).is_("count", "count_if")
+    return Expression(text_of(sql.tokens), "bigint" if counts else _cast_type(found))
 
 
 def column_named(name: str, columns: tuple[Column, ...]) -> Column | None:

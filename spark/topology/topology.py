@@ -11,7 +11,7 @@ from spark.topology.consumed import Consumed as Consumed  # a source's part, and
 from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.nodes import Column, Join, Latest, Line, Node, Scan, Select, over, scans
+from spark.topology.nodes import Aggregate, Column, Join, Latest, Line, Node, Scan, Select, over, scans
 from spark.topology.plain import Plain, from_plain, to_plain
 
 SourceKind = Literal["table", "global_table", "stream"]
@@ -123,7 +123,7 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (Column, Consumed, Join, Latest, Scan, Select, Settings, Source, Table, Topology)
+    for kind in (Aggregate, Column, Consumed, Join, Latest, Scan, Select, Settings, Source, Table, Topology)
 }
 
 

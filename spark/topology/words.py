@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Join, Latest, Node, Scan, Select
+from spark.topology.nodes import Aggregate, How, Join, Latest, Node, Scan, Select
+
+METHODS: dict[How, str] = {"inner": "join", "left": "left_join", "outer": "outer_join"}
 
 
 def title(node: Node) -> str:
@@ -15,8 +17,10 @@ def title(node: Node) -> str:
             return landing.table.removeprefix("_landing/")
         case Select(source=source, where=where):
             return f"{'map_values' if where is None else 'filter'} of {title(source)}"
+        case Aggregate(source=source, by=by):
+            return f"aggregate of {title(source)} by {', '.join(by)}"
         case Join(left=left, right=right, how=how):
-            return f"{'join' if how == 'inner' else 'left_join'} of {title(left)} with {title(right)}"
+            return f"{METHODS[how]} of {title(left)} with {title(right)}"
 
 
 def equal_keys(join: Join) -> bool:
@@ -43,8 +47,16 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             return ((source, "the keys of the new records"),)
         case Select(source=source):
             return costs(source)
+        case Aggregate(source=source):
+            again = f", and a scan of {title(source)} for the rows of their groups, old and new"
+            return tuple((scan, words + again) for scan, words in costs(source))
         case Join(left=left, right=right, on=on, drive=drive):
             looked_up = f", each looked up once in {title(right)}"
+            if node.how == "outer":
+                return (
+                    *((scan, words + looked_up) for scan, words in costs(left)),
+                    *((scan, f"{words}, each looked up once in {title(left)}") for scan, words in costs(right)),
+                )
             if drive == "left":
                 driven = "nothing; it is looked up, and its changes are not followed"
                 return (

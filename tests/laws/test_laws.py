@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.operators.algebra import ALL, PRESENT, rows, touched
-from spark.topology.nodes import Column, Drive, How, Join, Latest, Node, Scan, Select
+from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Latest, Node, Scan, Select
 from tests import reference
 from tests.laws.worlds import COLUMNS, KEYS, Frames, Moves, table, worlds
 
@@ -37,6 +37,24 @@ def kept(source: Node, where: str | None) -> Select:
     return Select(source, select, COLUMNS, where)
 
 
+def aggregate(source: Node, by: str = "f") -> Aggregate:
+    """Rows counted, summed and collected by a column of theirs."""
+    texts = {
+        "n": "count(1)",
+        "total": "sum(v)",
+        "most": "max(v)",
+        "all": "array_join(sort_array(collect_list(v)), ',')",
+    }
+    columns = (W, Column(by, "int"), *(Column(name, None) for name in texts))
+    return Aggregate(source, ("world", by), (("world", "world"), (by, by), *texts.items()), columns)
+
+
+def regrouped(source: Aggregate) -> Aggregate:
+    """The groups of groups, by how many rows they have."""
+    columns = (W, Column("n", None), Column("total", None))
+    return Aggregate(source, ("world", "n"), (("world", "world"), ("n", "n"), ("total", "sum(total)")), columns)
+
+
 PLANS: dict[str, Node] = {
     "scan": A,
     "latest": Latest(LANDING),
@@ -46,6 +64,10 @@ PLANS: dict[str, Node] = {
     "fk left": join(A, B, "left"),
     "pk inner": join(A, B, "inner", on="k"),
     "pk left": join(A, B, "left", on="k"),
+    "pk outer": join(A, B, "outer", on="k"),
+    "outer of views": join(kept(A, "v > 0"), join(B, C, "inner"), "outer", on="k"),
+    "outer chain": join(join(A, B, "outer", on="k"), C, "left"),
+    "outer of outer": join(join(A, B, "outer", on="k"), C, "outer", on="k"),
     "fk by expression": join(A, B, "inner", on="(f + 1) % 4"),
     "self join": join(A, A, "left"),
     "filtered right": join(A, kept(B, "v > 0"), "inner"),
@@ -54,6 +76,20 @@ PLANS: dict[str, Node] = {
     "chain": join(join(A, B, "inner"), C, "left", on="v"),
     "chain on the right": join(A, join(B, C, "inner"), "left"),
     "same input twice": join(join(A, B, "inner"), B, "inner", on="k"),
+    "aggregate": aggregate(A),
+    "aggregate of a filter": aggregate(kept(A, "v > 0")),
+    "aggregate of a join": aggregate(join(A, B, "inner"), by="v"),
+    "aggregate of an outer join": aggregate(join(A, B, "outer", on="k")),
+    "aggregate of an aggregate": regrouped(aggregate(A)),
+    "joined to an aggregate": join(
+        A,
+        Select(
+            aggregate(B),
+            (("world", "world"), ("f", "f"), ("v", "cast(n AS int)")),
+            (W, Column("f", "int"), Column("v", "int")),
+        ),
+        "left",
+    ),
     "latest joined": join(Latest(LANDING), B, "inner"),
 }
 
@@ -62,6 +98,15 @@ PLANS: dict[str, Node] = {
 MEANING: reference.Meaning = {
     **{name: partial(lambda name, row, _: row[name], name) for name in ("world", "k", "f", "v")},
     **{f"left.{name}": partial(lambda name, left, _: left[name], name) for name in ("world", "k", "f", "v")},
+    "n": lambda row, _: row["n"],
+    "count(1)": len,
+    "sum(v)": lambda rows: total(rows, "v"),
+    "sum(total)": lambda rows: total(rows, "total"),
+    "max(v)": lambda rows: max((row["v"] for row in rows if row["v"] is not None), default=None),
+    "array_join(sort_array(collect_list(v)), ',')": lambda rows: ",".join(
+        str(v) for v in sorted(row["v"] for row in rows if row["v"] is not None)
+    ),
+    "cast(n AS int)": lambda row, _: row["n"],
     "v > 0": lambda row, _: None if row["v"] is None else row["v"] > 0,
     "v > 1": lambda row, _: None if row["v"] is None else row["v"] > 1,
     "12 div v": lambda row, _: None if row["v"] is None else 12 // row["v"],
@@ -119,7 +164,7 @@ def test_rows_at_keys_are_the_rows_at_all_keys_cut_down(session: SparkSession, n
     now = Frames(session, world.after, world.records)
     some = [(w, k) for w in range(WORLDS) for k in KEYS if (w + k) % 3 == 0]
     everything = keyed(plan, rows(plan, ALL, now))
-    cut = keyed(plan, rows(plan, session.createDataFrame(some, "world int, k int"), now))
+    cut = keyed(plan, rows(plan, session.createDataFrame(some, ", ".join(f"{name} int" for name in plan.key)), now))
     assert cut == {key: row for key, row in everything.items() if key in set(some)}
 
 
@@ -147,6 +192,12 @@ def test_a_lookup_only_join_is_touched_by_its_left_side_alone(session: SparkSess
     assert {key: row[:-1] for key, row in keyed(plan, found).items() if row[-1]} == {
         key: now[key] for key in keyed(plan, found) if key in now
     }
+
+
+def total(rows: list[reference.Row], name: str) -> int | None:
+    """The sum of what is not null; null if nothing is."""
+    values = [row[name] for row in rows if row[name] is not None]
+    return sum(values) if values else None
 
 
 def keyed(plan: Node, frame: DataFrame) -> dict[tuple[object, ...], tuple[object, ...]]:

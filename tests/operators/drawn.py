@@ -31,7 +31,8 @@ class DrawnSpan:
 
     after: Drawn
     changed: Mapping[str, DataFrame]
-    few: bool = field(default=True)
+    few: bool = True
+    before: Drawn = field(default_factory=lambda: Drawn({}))
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""

@@ -239,13 +239,26 @@ OTHER_JOINS: list[tuple[str, str, Act]] = [
     ),
     (
         "outer_join of orders with customers",
-        "outer joins are not available in this release",
-        lambda shop: shop.orders.outer_join(shop.customers, select=["left.*"]),
+        "there is no foreign-key outer join",
+        lambda shop: shop.orders.outer_join(
+            shop.customers,
+            on="customer_id",  # type: ignore[arg-type]  # the mistake
+            select=["left.*"],
+        ),
     ),
     (
         "outer_join of orders with customers",
-        "there is no foreign-key outer join",
-        lambda shop: shop.orders.outer_join(shop.customers, on="customer_id", select=["left.*"]),
+        "in an outer join both sides have rows",
+        lambda shop: shop.orders.outer_join(
+            shop.customers,
+            select=["left.*"],
+            drive="left",  # type: ignore[arg-type]  # the mistake
+        ),
+    ),
+    (
+        "outer_join of orders with products",
+        "products is a global table, which is looked up from the left side alone",
+        lambda shop: shop.orders.outer_join(shop.products, select=["left.*"]),  # type: ignore[arg-type]  # the mistake
     ),
     (
         "right_join of orders with customers",
@@ -508,3 +521,43 @@ def test_an_error_can_be_sent_to_another_process() -> None:
     with pytest.raises(TopologyError) as caught:
         StreamsBuilder("a/b")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+AGGREGATES: list[tuple[dict[str, str], str]] = [
+    ({}, "nothing is computed"),
+    ({"total": "amount"}, "'amount' says nothing about a group of rows"),
+    ({"total": "sum(amount) + amount"}, "amount is neither grouped by nor inside an aggregate"),
+    ({"total": "sum(amout)"}, "did you mean amount?"),
+    ({"total": "sum(count(*))"}, "an aggregate stands inside another"),
+    ({"total": "first(amount)"}, "first() takes any one of several rows"),
+    ({"total": "collect_list(amount)"}, "sort_array(collect_list(value))"),
+    ({"total": "max_by(sku, amount)"}, "max(struct(at, value)).value"),
+    ({"total": "row_number()"}, "windows are not available"),
+    ({"SKU": "count(*)"}, "'SKU' is a column already"),
+    ({"_n": "count(*)"}, "_n"),
+    ({"total": "sum(amount) AS total"}, "has a second name"),
+]
+
+
+@pytest.mark.parametrize(("aggregates", "what"), AGGREGATES)
+def test_a_wrong_aggregate_is_refused(aggregates: dict[str, str], what: str) -> None:
+    message = raised(lambda shop: shop.orders.group_by("sku").aggregate(**aggregates))
+    assert message.startswith("aggregate of orders by sku: ")
+    assert what in message
+    assert "it has: order_id bigint" in message
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ((), "no column is named"),
+        (("sku", "sku"), "'sku' is named twice"),
+        (("skuu",), "did you mean sku?"),
+        (("upper(sku)",), "write map_values with 'upper(sku) AS name' first"),
+        (("_offset",), "'_offset' is not a column of the source"),
+    ],
+)
+def test_a_wrong_group_is_refused(columns: tuple[str, ...], what: str) -> None:
+    message = raised(lambda shop: shop.orders.group_by(*columns))
+    assert message.startswith("group_by of orders: ")
+    assert what in message
