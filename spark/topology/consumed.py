@@ -44,16 +44,17 @@ class Consumed:
         values = parse_columns(value, Place("Consumed.json value", line))
         kept = tuple(column for column in values if column_named(column.name, keys) is None)
         place = Place("Consumed.json", line, {"key": keys, "value": kept})
-        _check_key(keys, place)
+        check_key(keys, place)
         time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
         return Consumed("json", keys, kept, time)
 
 
-def _check_key(key: tuple[Column, ...], place: Place) -> None:
+def check_key(key: tuple[Column, ...], place: Place) -> None:
+    """Refuse key columns of types that have no equality to rely on."""
     for column in key:
         if column.type is not None and column.type.startswith(_NO_KEY):
             what = f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
-            do = "declare it as an integer, decimal, string, boolean, binary, date or timestamp"
+            do = "make it an integer, decimal, string, boolean, binary, date or timestamp"
             raise place.mistake(what, do)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
+from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, store
 from spark.topology.errors import Place, TopologyError, user_line
@@ -71,7 +72,7 @@ class KTable:
         """
         line = user_line()
         _check_no_window("join", self.node, other, within, grace, line)
-        return _joined(self, "inner", other, on, select, drive, line)
+        return _view(self.draft, _joined(self, "inner", other, on, select, drive, line))
 
     def left_join(
         self,
@@ -86,7 +87,7 @@ class KTable:
         """Every row, with nulls on the right where it finds none; arguments as in `join`."""
         line = user_line()
         _check_no_window("left_join", self.node, other, within, grace, line)
-        return _joined(self, "left", other, on, select, drive, line)
+        return _view(self.draft, _joined(self, "left", other, on, select, drive, line))
 
     def outer_join(
         self,
@@ -113,7 +114,7 @@ class KTable:
             raise place.mistake(what, f"write left_join(...), or declare {title(other.node)} with table()")
         if drive != "both":
             raise place.mistake(f"drive is {drive!r}, and in an outer join both sides have rows", "leave out drive=")
-        return _joined(self, "outer", other, None, select, drive, line)
+        return _view(self.draft, _joined(self, "outer", other, None, select, drive, line))
 
     def right_join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
@@ -139,6 +140,7 @@ class KTable:
             if column.name in by:
                 raise place.mistake(f"{text!r} is named twice", "name each column once")
             by[column.name] = column
+        check_key(tuple(by.values()), place)
         return KGroupedTable(self.draft, self.node, tuple(by.values()))
 
     def materialize(self, name: str) -> KTable:
@@ -188,18 +190,31 @@ class KGroupedTable:
 
 @dataclass(frozen=True, eq=False)
 class GlobalKTable:
-    """A table every step sees whole; it is joined to, from the right."""
+    """A table every step sees whole, or a view of such tables; it is joined to, from the right."""
 
     draft: Draft = field(repr=False)
     node: Node
 
-    def join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        raise _global_on_the_left("join", self.node, other, user_line())
+    def join(
+        self, other: GlobalKTable, *, on: str | Sequence[str] | None = None, select: str | Sequence[str]
+    ) -> GlobalKTable:
+        """Every row that finds a row of another global table, to be looked up as one; arguments as a table's `join`."""
+        return self._joined("inner", other, on, select, user_line())
 
-    def left_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        raise _global_on_the_left("left_join", self.node, other, user_line())
+    def left_join(
+        self, other: GlobalKTable, *, on: str | Sequence[str] | None = None, select: str | Sequence[str]
+    ) -> GlobalKTable:
+        """Every row, with nulls where it finds none; as `join`."""
+        return self._joined("left", other, on, select, user_line())
+
+    def _joined(
+        self, how: How, other: object, on: str | Sequence[str] | None, select: str | Sequence[str], line: Line
+    ) -> GlobalKTable:
+        if not isinstance(other, GlobalKTable):
+            raise _global_on_the_left(METHODS[how], self.node, other, line)
+        node = _joined(self, how, other, on, select, "both", line)
+        self.draft.written.append(node)
+        return GlobalKTable(self.draft, node)
 
     def outer_join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
@@ -233,14 +248,14 @@ def _view(draft: Draft, node: Select | Join | Aggregate) -> KTable:
 
 
 def _joined(
-    left: KTable,
+    left: KTable | GlobalKTable,
     how: How,
     other: object,
     on: str | Sequence[str] | None,
     select: str | Sequence[str],
     drive: Drive,
     line: Line,
-) -> KTable:
+) -> Join:
     place = _join_place(METHODS[how], left.node, other, line)
     if isinstance(other, KStream):
         do = "streams cannot be joined in this release; for a table, declare the topic with table()"
@@ -254,7 +269,7 @@ def _joined(
         raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
     lookup = _lookup(left.node, other.node, on, place)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
-    return _view(left.draft, Join(left.node, other.node, how, lookup, chosen, columns, drive, line))
+    return Join(left.node, other.node, how, lookup, chosen, columns, drive, line)
 
 
 def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Place) -> tuple[str, ...]:
@@ -296,7 +311,7 @@ def _check_no_window(method: str, left: Node, other: object, within: object, gra
 def _global_on_the_left(method: str, left: Node, other: object, line: Line) -> TopologyError:
     place = _join_place(method, left, other, line)
     do = f"declare {title(left)} with table(), or turn the join round: the global table goes to the right"
-    return place.mistake("a global table cannot be the left side of a join in this release", do)
+    return place.mistake("a global table cannot be the left side of a join, except with another global table", do)
 
 
 def _stream_on_the_left(method: str, left: KStream, other: object, line: Line) -> TopologyError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.topology import Topology
+from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.topology.shop import Shop, whole_shop
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,3 +65,36 @@ def test_what_is_not_connected_is_another_sub_topology() -> None:
     assert [line.strip() for line in shop.builder.build().describe().splitlines() if "Sub-" in line] == [
         f"Sub-topology: {number}" for number in range(4)
     ]
+
+
+def test_global_tables_are_joined_to_a_view_that_is_looked_up_as_one() -> None:
+    builder = StreamsBuilder("shop")
+    lines = builder.table("lines", Consumed.json(key="id bigint", value="sku string, quantity int"))
+    products = builder.global_table("products", Consumed.json(key="sku string", value="maker string"))
+    makers = builder.global_table("makers", Consumed.json(key="maker string", value="country string"))
+    made = products.left_join(makers, on="maker", select=["right.country"])
+    lines.left_join(made, on="sku", select=["right.country"]).materialize("lines_made")
+    told = builder.build().describe("lines_made")
+    assert "left_join of products with makers" in told
+    assert "a change of makers costs: the changed keys, and a scan of products for the rows whose maker" in told
+    assert "[makers, products]" not in told
+
+
+def test_groups_and_outer_joins_are_told() -> None:
+    builder = StreamsBuilder("shop")
+    orders = builder.table("orders", Consumed.json(key="id bigint", value="sku string, quantity int"))
+    notes = builder.table("notes", Consumed.json(key="id bigint", value="note string"))
+    orders.group_by("sku").aggregate(sold="sum(quantity)").materialize("sold")
+    orders.outer_join(notes, select=["left.sku", "right.note"]).materialize("noted")
+    topology = builder.build()
+    assert topology.describe("sold") == (
+        "sold\n"
+        "  key: sku string\n"
+        "  columns: sold\n"
+        "  is: sum(quantity) AS sold by sku, each group computed again from its rows\n"
+        "    of: orders\n"
+        "  a change of orders costs: the changed keys, and a scan of orders for the rows of their groups, old and new\n"
+    )
+    assert "  is: primary-key outer join on `id`, both sides drive\n" in topology.describe("noted")
+    assert "KTABLE-OUTERJOIN" in topology.describe()
+    assert "KTABLE-AGGREGATE" in topology.describe()

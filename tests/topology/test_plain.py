@@ -124,7 +124,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         other = draw(st.sampled_from(rights))
         on = draw(st.sampled_from([None, "v", "id", "cast(v + 1 AS int)"]))
         drive = draw(st.sampled_from(["both", "left"]))
-        kind = draw(st.sampled_from(["filter", "map_values", "join", "left_join"]))
+        kind = draw(st.sampled_from(["filter", "map_values", "group_by", "join", "left_join", "outer_join"]))
         name = f"table{number}"
         match kind:
             # the number keeps a question from being asked, and stored, twice
@@ -132,13 +132,18 @@ def topologies(draw: st.DrawFn) -> Topology:
                 made = handle.filter(f"v > {number}")
             case "map_values":
                 made = handle.map_values(f"cast(v * {number} AS int) AS v")
+            case "group_by":
+                made = handle.group_by("id").aggregate(v=f"cast(max(v) + {number} AS int)")
+            case "outer_join":
+                select = [f"coalesce(left.v, right.v, {number})::int AS v"]
+                made = handle.outer_join(draw(st.sampled_from(handles)), select=select)
             case "join":
                 select = ["left.*", f"{number} AS n{number}"]
                 made = handle.join(other, on=on, select=select, drive="left" if drive == "left" else "both")
             case _:
                 select = [f"coalesce(left.v, right.v, {number})::int AS v"]
                 made = handle.left_join(other, on=on, select=select, drive="left" if drive == "left" else "both")
-        if (drive == "left" and "join" in kind) or draw(st.booleans()):
+        if (drive == "left" and kind in ("join", "left_join")) or draw(st.booleans()):
             made.materialize(name)
         handles.append(made)
     return builder.build()
