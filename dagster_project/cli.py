@@ -12,6 +12,7 @@ import click
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
+from rich.markup import escape
 
 from assets.failures import LASTING, LOST, PASSING, engine_died
 from assets.gates import BrokenSuite, gates, suites
@@ -134,7 +135,7 @@ def describe(name: str, graph: bool, as_json: bool) -> None:
     topology, table = named(name, tables)
     text = topology.graph() if graph else topology.describe(table)
     whole = not graph and table is None
-    say(as_json, told.plain(topology.to_dict()) if whole else {"text": text}, text.rstrip())
+    say(as_json, told.plain(topology.to_dict()) if whole else {"text": text}, escape(text.rstrip()))
 
 
 @main.command("land")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
@@ -40,8 +41,15 @@ class Pinned:
         return self.lakehouse.table(self.topology, scan.table)
 
     def stored(self, scan: Scan) -> DataFrame:
-        """All rows of a stored table, or all records of a landing."""
+        """All rows of a stored table, or all records of a landing; null in columns it gained after this version."""
         frame = self._frame(scan)
+        there = {field.name for field in DeltaTable(self.path(scan), self.inputs[scan.table].version).schema().fields}
+        later = {
+            column.name: F.lit(None).cast(column.type)
+            for column in scan.columns
+            if column.name not in there and column.type
+        }
+        frame = frame.withColumns(later) if later else frame
         return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
 
     def keys(self, scan: Scan) -> DataFrame:

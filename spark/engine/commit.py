@@ -29,6 +29,8 @@ LOST_RACE = (  # Delta's error classes for a commit that another one overtook
     "DELTA_CONCURRENT_",
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
+    "FIELD_ALREADY_EXISTS",
+    "FIELDS_ALREADY_EXISTS",
 )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import RetriesExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,4 +39,6 @@ def keeping(session: SparkSession) -> Iterator[Kept]:
         yield keeps
     finally:
         for name in reversed(keeps.names):
-            session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()
+            # Where the engine is gone its memory is too, and what ended the block matters more.
+            with suppress(PySparkException, RetriesExceeded):
+                session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()

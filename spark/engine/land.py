@@ -77,9 +77,10 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
         session = doors.engine.session()
         try:
             if state is None:
-                state = table.create(
-                    session, path, name, _schema(session, source.consumed), run, _definition(source.consumed)
-                )
+                schema, definition = _schema(session, source.consumed), _definition(source.consumed)
+                state = table.create(session, path, name, schema, run, definition)
+                if state.position.n > 0:
+                    continue  # another run landed here meanwhile: its offsets are where to start
             _widen(session, path, name, state, source.consumed)
             position = Position(
                 table=name,
@@ -98,7 +99,10 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             )
             committed = commit.append(batch, path, position)
             if committed is not None:
-                count, errors = (int(seen.get[name]) for name in ("records", "errors"))
+                # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
+                counted = seen.get
+                count = int(counted.get("records", committed.metrics.get("numOutputRows", 0)))
+                errors = int(counted.get("errors", 0))
                 seconds = time.monotonic() - began
                 return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds)
         finally:
@@ -145,8 +149,16 @@ def _range(
             f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets "
             f"of {have.topic_id}. Land it under another topology name, or move {source.landing} away to start over"
         )
+    if have is None and state is not None and state.position.n > 0:
+        raise TopicRecreated(
+            f"{source.landing} holds records of {', '.join(state.position.cut)}, and this is {topic}: another cluster. "
+            f"Land it under another topology name, or move {source.landing} away to start over"
+        )
     first = kafka.beginning_offsets([source.topic])[source.topic].offsets
-    start = first if have is None else {partition: have.offsets.get(partition, 0) for partition in want.offsets}
+    known = first if have is None else have.offsets
+    # A broker that has not heard of a partition leaves it out of an answer: it stays where it was.
+    partitions = want.offsets.keys() | (known.keys() if have is not None else set())
+    start = {partition: known.get(partition, 0) for partition in sorted(partitions)}
     expired = {p: (offset, first[p]) for p, offset in start.items() if p in want.offsets and offset < first.get(p, 0)}
     if expired:
         lost = ", ".join(f"partition {p}: offsets {a} to {b - 1}" for p, (a, b) in expired.items())
@@ -154,8 +166,7 @@ def _range(
             f"topic {source.topic} no longer holds records that were not landed yet ({lost}). They are lost to "
             f"retention; raise retention.ms above the longest pause between ticks"
         )
-    start = {partition: start[partition] for partition in want.offsets}
-    shrunk = {p: offset for p, offset in start.items() if offset > want.offsets[p]}
+    shrunk = {p: offset for p, offset in start.items() if offset > want.offsets.get(p, offset)}
     if shrunk:
         now = kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets  # all there is
         if any(offset > now.get(partition, 0) for partition, offset in shrunk.items()):
@@ -163,7 +174,7 @@ def _range(
                 f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: "
                 f"its newest records are gone"
             )
-    return start, {partition: max(start[partition], offset) for partition, offset in want.offsets.items()}
+    return start, {partition: max(offset, want.offsets.get(partition, 0)) for partition, offset in start.items()}
 
 
 def _read(
@@ -190,13 +201,16 @@ def _read_committed(topology: Topology) -> bool:
 
 def _timestamp(consumed: Consumed) -> Column:
     """Event time: a declared column, else the record's own timestamp; null where the record has none that is one."""
+    records_own = F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
     if consumed.timestamp is None:
-        return F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
+        return records_own
     types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
     at = col(consumed.timestamp)
     if types[consumed.timestamp] != "bigint":
-        return at.cast("timestamp")
-    return F.timestamp_millis(F.when(at.between(-LAST_MILLIS, LAST_MILLIS), at))
+        declared = at.cast("timestamp")
+    else:
+        declared = F.timestamp_millis(F.when(at.between(-LAST_MILLIS, LAST_MILLIS), at))
+    return F.when(F.col("_deleted"), records_own).otherwise(declared)  # a tombstone has no columns
 
 
 def _names(consumed: Consumed) -> list[str]:
@@ -228,5 +242,7 @@ def _widen(session: SparkSession, path: str, name: str, state: State, consumed: 
     there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
     new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in there)
     if new:
-        session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
-    table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})
+        with commit.races():  # another run of the same declaration adds the same columns
+            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
+    with commit.races():
+        table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

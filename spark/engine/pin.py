@@ -97,6 +97,11 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str] | None:
                 slowest[topic] = (offsets, walk.name)
     for walk in walks:
         for topic, offsets in walk.at.cut.items():
+            if slowest[topic][0].topic_id != offsets.topic_id:
+                raise NoCommonCut(
+                    f"{walk.name} and {slowest[topic][1]} were computed from topic {topic} before and after it was "
+                    f"created anew: run `tidetable rebuild` for the one that is older"
+                )
             if before(slowest[topic][0], offsets):
                 return walk, topic, slowest[topic][1]
     return None

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from spark.engine.errors import PositionLost
+from spark.engine.errors import InputChanged, PositionLost
 from spark.engine.offsets import TopicOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 PAGE = 20  # commits; the newest own commit is nearly always among them
 ANCHOR = "tidetable.anchor"
@@ -129,17 +128,17 @@ def read(path: str, table: str) -> State | None:
         PositionLost: the table exists and cannot say what it was computed from.
     """
     try:
-        delta = DeltaTable(path)
+        delta, history = _history(path)
     except TableNotFoundError:
         return None
     anchor = _anchor(delta, path, table)
-    newest = next(_commits(delta, anchor))
+    newest = next(_commits(history, anchor))
     position = newest.position
     fence = delta.transaction_version(app(anchor))
     if fence != position.n and not (fence is None and position.n == 0):
         raise PositionLost(
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
-            f"run `tidetable rebuild {table.replace('/', '.')}`"
+            f"{_remedy(table)}"
         )
     return _state(delta, newest.data_version, position, newest.metrics)
 
@@ -164,22 +163,32 @@ def salvage(path: str, table: str) -> State:
 
 def commits(path: str, table: str) -> Iterator[Commit]:
     """The commits of this table's epoch, newest first. Its anchor is none: it was computed from nothing."""
-    delta = DeltaTable(path)
-    return (commit for commit in _commits(delta, _anchor(delta, path, table)) if commit.position.n > 0)
+    delta, history = _history(path)
+    return (commit for commit in _commits(history, _anchor(delta, path, table)) if commit.position.n > 0)
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
-    """The commits after version `since`, up to `until`, that changed data; newest first."""
-    delta = DeltaTable(path)
+    """The commits after version `since`, up to `until`, that changed data; newest first.
+
+    Raises:
+        InputChanged: the log was cleaned up, and some of them are no longer in it.
+    """
     found = []
-    for entry in _history(delta):
+    oldest = until + 1
+    for entry in _history(path)[1]:
+        oldest = entry.version
         if entry.version <= since:
             break
         count = changed_rows(entry)
         if entry.version <= until and count != 0:
             position = Position.from_json(entry.metadata)
             ours = position if position is not None and position.table == table else None
-            found.append(Changed(entry.version, None if entry.overwrites else count, ours, entry.overwrites))
+            found.append(Changed(entry.version, count, ours, entry.overwrites))
+    if oldest > since + 1:
+        raise InputChanged(
+            f"the log of {table} was cleaned up and begins at version {oldest}: what changed since version {since} "
+            f"cannot be told. Run `tidetable rebuild` for the tables that read it"
+        )
     return found
 
 
@@ -197,36 +206,74 @@ def _state(delta: DeltaTable, data_version: int, position: Position, metrics: di
     return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics)
 
 
-def _commits(delta: DeltaTable, anchor: Position) -> Iterator[Commit]:
-    """The commits of the anchor's epoch, newest first, and the anchor itself at the end."""
+def _commits(history: Iterable[_Entry], anchor: Position) -> Iterator[Commit]:
+    """The commits of the anchor's epoch, newest first, and the anchor itself at the end.
+
+    Raises:
+        PositionLost: somebody restored an older version since.
+    """
     foreign = 0  # the newest version since in which somebody else changed data; 0 created the table
-    for entry in _history(delta):
+    for entry in history:
+        if entry.operation == "RESTORE":
+            raise PositionLost(
+                f"{anchor.table} was restored in version {entry.version}, so no position says what it holds: "
+                f"{_remedy(anchor.table)}"
+            )
         position = Position.from_json(entry.metadata)
         count = changed_rows(entry)
         if position is not None and app(position) == app(anchor) and position.n != RETIRED:
             data_version = position.data_version if count == 0 else entry.version
             yield Commit(entry.version, max(data_version, foreign), position, entry.metrics)
+            if position.n == 0:
+                return
             foreign = 0
         elif count != 0:
             foreign = max(foreign, entry.version)
     yield Commit(0, max(anchor.data_version, foreign), anchor, {})
 
 
-def _history(delta: DeltaTable) -> Iterator[_Entry]:
-    """Commits, newest first; the whole log is read only if its newest page was not enough."""
-    page = delta.history(PAGE)
-    rest = islice(delta.history(), PAGE, None) if len(page) == PAGE else ()
-    for found in chain(page, rest):
-        counted = found.get("operationMetrics") or {}
-        metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
-        overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
-        yield _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics, overwrites)
+def _history(path: str) -> tuple[DeltaTable, Iterator[_Entry]]:
+    """A table and its commits, newest first; the whole log is read only if its newest page was not enough."""
+    delta, page = _listed(path, PAGE)
+
+    def entries() -> Iterator[_Entry]:
+        yield from page
+        if len(page) == PAGE:
+            yield from (entry for entry in _listed(path)[1] if entry.version < page[-1].version)
+
+    return delta, entries()
+
+
+def _listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[_Entry]]:
+    """A table and its newest commits, of one moment.
+
+    deltalake lists the files that are there, and numbers them down from the version it loaded: a commit in between
+    would shift them all. Where there was one, it looks again.
+    """
+    while True:
+        delta = DeltaTable(path)
+        entries = [_entry(found) for found in delta.history(limit)]
+        if DeltaTable(path).version() == delta.version():
+            return delta, entries
+
+
+def _entry(found: dict[str, Any]) -> _Entry:
+    counted = found.get("operationMetrics") or {}
+    metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
+    overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
+    return _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics, overwrites)
+
+
+def _remedy(table: str) -> str:
+    if "/_landing/" in table:
+        return f"move the folder {table} of the lake away to land its topic anew, then rebuild the tables that read it"
+    return f"run `tidetable rebuild {table.replace('/', '.')}`"
 
 
 def changed_rows(entry: _Entry) -> int | None:
     """How many rows a commit inserted, updated or deleted; None where its operation does not tell."""
     match entry.operation:
-        case "WRITE" if "numOutputRows" in entry.metrics:
+        case "WRITE" if "numOutputRows" in entry.metrics and not entry.overwrites:
             return entry.metrics["numOutputRows"]
         case "MERGE":
             counts = [entry.metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]

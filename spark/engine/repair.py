@@ -14,7 +14,17 @@ from spark.engine.changes import Between, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
-from spark.engine.step import Stepped, check_definition, corrected, definition, kept, named, replaced, working
+from spark.engine.step import (
+    Stepped,
+    check_definition,
+    corrected,
+    definition,
+    kept,
+    named,
+    overtaken,
+    replaced,
+    working,
+)
 from spark.operators.algebra import ALL, PRESENT, at, cols, present, rows, touched
 from spark.topology.nodes import Join
 
@@ -68,6 +78,8 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
     check_definition(topology, target, state)
     audited = state.version if version is None else version
+    if not 0 <= audited <= state.version:
+        raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
     commits = [commit for commit in positions.commits(path, name) if commit.version <= audited]
     if not commits:
         raise InputChanged(f"{name} names no position at version {audited} or before: there is nothing to audit")
@@ -108,6 +120,8 @@ def _expected(
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
     if at.whole or not lookup_only(target.plan):
         return rows(target.plan, ALL, now)
+    if len(commits) < 2:
+        raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to look up from")
     earlier = commits[1]
     before = replace(now, inputs=earlier.position.inputs, cut=earlier.position.cut)
     written = touched(target.plan, Between(before, now, keeps))
@@ -154,6 +168,8 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
             )
         state = _renewed(doors, topology, target, path, run)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
+            if overtaken(state, work):
+                continue
             done = _rebuilt(replace(work, position=replace(work.position, whole=True)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)

@@ -109,6 +109,8 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
+            if overtaken(state, work):
+                continue
             done = _computed(work) if work.before.position.n == 0 else _advanced(work)
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
@@ -170,6 +172,11 @@ def working(
             yield Work(session, target, path, state, position, now, keeps, gate)
     finally:
         session.stop()
+
+
+def overtaken(state: State | None, work: Work) -> bool:
+    """Whether a table that was not there has been computed meanwhile, maybe further than our pins."""
+    return state is None and work.before.position.n > 0
 
 
 def _advanced(work: Work) -> Stepped | None:

@@ -25,19 +25,11 @@ class KTable:
 
     def filter(self, sql: str) -> KTable:
         """The rows for which a condition is true."""
-        line = user_line()
-        place = Place(f"filter of {title(self.node)}", line, {"": self.node.columns})
-        select, columns = select_values("*", self.node.key, place)
-        where = parse_expression(sql, place).text
-        return _view(self.draft, Select(self.node, select, columns, where, line))
+        return _view(self.draft, _filtered("filter", self.node, sql, user_line()))
 
     def filter_not(self, sql: str) -> KTable:
         """The rows for which a condition is not true: what `filter` leaves out."""
-        line = user_line()
-        place = Place(f"filter_not of {title(self.node)}", line, {"": self.node.columns})
-        select, columns = select_values("*", self.node.key, place)
-        where = f"NOT coalesce({parse_expression(sql, place).text}, false)"
-        return _view(self.draft, Select(self.node, select, columns, where, line))
+        return _view(self.draft, _filtered("filter_not", self.node, sql, user_line()))
 
     def map_values(self, select: str | Sequence[str]) -> KTable:
         """Value columns computed from each row; the key is passed through.
@@ -45,10 +37,7 @@ class KTable:
         Args:
             select: items such as "*", "name", "expression AS name".
         """
-        line = user_line()
-        place = Place(f"map_values of {title(self.node)}", line, {"": self.node.columns})
-        chosen, columns = select_values(select, self.node.key, place)
-        return _view(self.draft, Select(self.node, chosen, columns, line=line))
+        return _view(self.draft, _mapped(self.node, select, user_line()))
 
     def join(
         self,
@@ -195,6 +184,18 @@ class GlobalKTable:
     draft: Draft = field(repr=False)
     node: Node
 
+    def filter(self, sql: str) -> GlobalKTable:
+        """The rows for which a condition is true; no other can be looked up."""
+        return self._seen(_filtered("filter", self.node, sql, user_line()))
+
+    def filter_not(self, sql: str) -> GlobalKTable:
+        """The rows for which a condition is not true: what `filter` leaves out."""
+        return self._seen(_filtered("filter_not", self.node, sql, user_line()))
+
+    def map_values(self, select: str | Sequence[str]) -> GlobalKTable:
+        """Value columns computed from each row; as a table's `map_values`."""
+        return self._seen(_mapped(self.node, select, user_line()))
+
     def join(
         self, other: GlobalKTable, *, on: str | Sequence[str] | None = None, select: str | Sequence[str]
     ) -> GlobalKTable:
@@ -212,7 +213,9 @@ class GlobalKTable:
     ) -> GlobalKTable:
         if not isinstance(other, GlobalKTable):
             raise _global_on_the_left(METHODS[how], self.node, other, line)
-        node = _joined(self, how, other, on, select, "both", line)
+        return self._seen(_joined(self, how, other, on, select, "both", line))
+
+    def _seen(self, node: Select | Join) -> GlobalKTable:
         self.draft.written.append(node)
         return GlobalKTable(self.draft, node)
 
@@ -245,6 +248,20 @@ class KStream:
 def _view(draft: Draft, node: Select | Join | Aggregate) -> KTable:
     draft.written.append(node)
     return KTable(draft, node)
+
+
+def _filtered(method: Literal["filter", "filter_not"], source: Node, sql: str, line: Line) -> Select:
+    place = Place(f"{method} of {title(source)}", line, {"": source.columns})
+    select, columns = select_values("*", source.key, place)
+    where = parse_expression(sql, place).text
+    where = where if method == "filter" else f"NOT coalesce({where}, false)"
+    return Select(source, select, columns, where, line)
+
+
+def _mapped(source: Node, select: str | Sequence[str], line: Line) -> Select:
+    place = Place(f"map_values of {title(source)}", line, {"": source.columns})
+    chosen, columns = select_values(select, source.key, place)
+    return Select(source, chosen, columns, line=line)
 
 
 def _joined(

@@ -114,7 +114,8 @@ class Topology:
         if table is None:
             return _hash(self.to_dict())
         plan = self.table(table).plan
-        return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns)])
+        rules: list[Plain] = [] if self.settings.ansi else ["without ANSI rules"]
+        return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns), *rules])
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
         place = Place(f"topology {self.name}", user_line())

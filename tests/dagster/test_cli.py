@@ -120,7 +120,10 @@ def test_follow_ticks_when_there_is_something_new_and_stops_when_interrupted(kaf
 
 
 def test_describe_prints_the_topology_a_table_and_a_graph(tmp_path: Path) -> None:
-    assert invoke(tmp_path, "describe", "shop").stdout.startswith("Topologies:")
+    whole = invoke(tmp_path, "describe", "shop").stdout
+    assert whole.startswith("Topologies:")
+    assert "(topics: [orders])" in whole
+    assert "(stores: [orders])" in whole
     assert "primary-key inner join" in invoke(tmp_path, "describe", "shop.large_orders").stdout
     assert invoke(tmp_path, "describe", "shop", "--graph").stdout.startswith("flowchart LR")
     assert json.loads(invoke(tmp_path, "describe", "shop", "--json").stdout)["name"] == "shop"

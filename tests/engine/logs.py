@@ -25,6 +25,7 @@ class Entry:
     metrics: Mapping[str, int] = field(default_factory=dict)
     position: Position | None = None
     fenced: bool = True
+    overwrites: bool = False
     anchor: Position | None = None
     """The anchor that this commit sets, as a table property."""
 
@@ -53,7 +54,7 @@ def write(path: str, *entries: Entry, table_id: str = "00000000-0000-4000-8000-0
         info: dict[str, object] = {
             "timestamp": 1_700_000_000_000 + version,
             "operation": entry.operation,
-            "operationParameters": {},
+            "operationParameters": {"mode": "Overwrite"} if entry.overwrites else {},
             "operationMetrics": {name: str(count) for name, count in entry.metrics.items()},
         }
         if entry.position is not None:

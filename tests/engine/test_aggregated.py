@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from spark.engine import table
 from spark.engine.doors import Doors
-from spark.engine.repair import audit
+from spark.engine.repair import audit, rebuild
+from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
@@ -15,9 +17,12 @@ from tests.lake import Record, Row, send
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
+    from spark.engine.position import State
 
 
 Waves = list[list[tuple[int, Row | None]]]
@@ -91,3 +96,49 @@ def test_groups_and_outer_joins_follow_their_topics_and_every_version_is_its_que
             assert audit(doors, made, made.table(name)).holds
     again = tick(doors, made, "again")
     assert {done.outcome for done in again.stepped} == {"idle"}
+
+
+def counted(orders: str, value: str) -> Topology:
+    """Orders by country, of a topic with some columns."""
+    builder = StreamsBuilder(f"widened-{orders}")
+    o = builder.table(orders, Consumed.json(key="id bigint", value=value))
+    o.group_by("country").count().materialize("counted")
+    return builder.build()
+
+
+def test_groups_go_on_when_their_topic_gains_a_column_although_no_record_has_it_yet(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name, doors = topic("orders"), Doors(engine, lakehouse, kafka)
+    before, after = counted(name, "country string"), counted(name, "country string, note string")
+    send(kafka, name, Record(1, {"country": "AT"}), Record(2, {"country": "FR"}))
+    assert tick(doors, before, "before").failed == {}
+    rebuild(doors, after, after.table(name), "rebuild")
+    assert lake.rows(doors, after, name) == {1: {"country": "AT", "note": None}, 2: {"country": "FR", "note": None}}
+    send(kafka, name, Record(1, {"country": "FR", "note": "moved"}))
+    assert tick(doors, after, "after").failed == {}
+    assert lake.rows(doors, after, "counted") == {"FR": {"count": 2}}
+    assert audit(doors, after, after.table("counted")).holds
+
+
+def test_a_table_that_another_run_computed_meanwhile_is_gone_on_from(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, doors = topic("orders"), Doors(engine, lakehouse, kafka)
+    made = counted(name, "country string")
+    send(kafka, name, Record(1, {"country": "AT"}))
+    lake.land_all(doors, made)
+    create = table.create
+
+    def late(*arguments: Any) -> State:
+        """Another run, further on, is through before this one creates the table."""
+        monkeypatch.undo()
+        send(kafka, name, Record(1, {"country": "FR"}))
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, name, run="other")
+        return create(*arguments)
+
+    monkeypatch.setattr(table, "create", late)
+    assert step(doors, made, made.table(name), "late").outcome == "idle"
+    assert lake.rows(doors, made, name) == {1: {"country": "FR"}}
+    assert lake.state(doors, made, name).position.run == "other"

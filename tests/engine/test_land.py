@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 
-from spark.engine import commit
+from resources.kafka import Kafka
+from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.doors import Doors
 from spark.engine.errors import OffsetsExpired, PlanChanged, TopicRecreated
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from resources.kafka import Kafka
+    from spark.engine.position import State
 
 CONSUMED = Consumed.json(key="id bigint", value="name string, at bigint", timestamp="at")
 PLAIN = Consumed.json(key="id bigint", value="name string")
@@ -315,6 +316,62 @@ def test_a_cut_older_than_what_was_landed_lands_nothing(doors: Doors, kafka: Kaf
     idle = Doors(NoEngine(), doors.lakehouse, doors.kafka)
     assert land(idle, topology, topology.sources[0], old, "a slower tick").outcome == "idle"
     assert names(doors, topology) == [(0, "ada"), (0, "bob")]
+
+
+def test_a_landing_that_another_run_made_meanwhile_is_gone_on_from(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "ada"}))
+    early = capture(kafka, topology)
+    create = table.create
+
+    def late(*arguments: Any) -> State:
+        """Another run, further on, is through before this one creates the table."""
+        monkeypatch.undo()
+        send(kafka, name, Record(2, {"name": "bob"}))
+        landed(doors, topology)
+        return create(*arguments)
+
+    monkeypatch.setattr(table, "create", late)
+    done = land(doors, topology, topology.sources[0], early, "late")
+    assert (done.outcome, done.position.run) == ("idle", "test")
+    assert names(doors, topology) == [(0, "ada"), (0, "bob")]
+
+
+def test_another_cluster_is_never_landed_on_top(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    topology = streaming(name)
+    send(kafka, name, Record(1, {"name": "ada"}))
+    landed(doors, topology)
+    elsewhere = Elsewhere(kafka.config)
+    with pytest.raises(TopicRecreated, match=f"holds records of .*/{name}, and this is elsewhere/{name}"):
+        landed(Doors(NoEngine(), doors.lakehouse, elsewhere), topology)
+
+
+def test_a_partition_that_a_broker_has_not_heard_of_stays_where_it_was(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic("partitioned", 2)
+    topology = streaming(name)
+    [source] = topology.sources
+    send(kafka, name, Record(1, {"name": "ada"}, partition=0), Record(2, {"name": "bob"}, partition=1))
+    landed(doors, topology)
+    send(kafka, name, Record(3, {"name": "cid"}, partition=0))
+    cut = capture(kafka, topology)
+    partial = {at: TopicOffsets(ends.topic_id, {0: ends.offsets[0]}) for at, ends in cut.items()}
+    assert land(doors, topology, source, partial, "partial").end == {0: 2, 1: 1}
+    assert landed(doors, topology).outcome == "idle"
+    assert names(doors, topology) == [(0, "ada"), (0, "cid"), (1, "bob")]
+
+
+class Elsewhere(Kafka):
+    """The same broker by another id: what a migrated cluster looks like."""
+
+    def cluster_id(self) -> str:
+        """Not the id that landed."""
+        return "elsewhere"
 
 
 def test_a_value_column_that_is_declared_later_is_null_in_older_records(

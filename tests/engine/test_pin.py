@@ -115,6 +115,14 @@ def test_a_history_that_reaches_back_too_little_is_an_error_by_name(written: Doo
         pins(written)
 
 
+def test_a_topic_before_and_after_it_was_made_anew_is_two(written: Doors) -> None:
+    anew = replace(at("t", 2, 5), cut={CLUSTER: TopicOffsets("another id", {0: 5})})
+    log(written, "t", appended(at("t", 1, 5), 1), appended(anew, 1))
+    log(written, "b", appended(at("b", 1, 5), 1))
+    with pytest.raises(NoCommonCut, match=f"b and t were computed from topic {CLUSTER} before and after"):
+        pins(written)
+
+
 def test_an_input_that_was_just_rebuilt_does_not_go_back_behind_its_new_epoch(written: Doors) -> None:
     fresh = at("b", 0, None, data_version=2, epoch="two")
     log(

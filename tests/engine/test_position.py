@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 from spark.engine import commit, table
 from spark.engine import position as positions
-from spark.engine.errors import PositionLost
+from spark.engine.errors import InputChanged, PositionLost
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import RETIRED, Changed, Input, Position
 from tests.engine.logs import Entry, appended, created, merged, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from resources.engine import Engine
 
 NAME = "shop/items"
@@ -100,7 +100,6 @@ def test_maintenance_by_others_is_walked_past_and_changes_no_data(tmp_path: Path
     [
         pytest.param(Entry("UPDATE", {"numUpdatedRows": 1}), id="UPDATE"),
         pytest.param(Entry("DELETE"), id="DELETE"),
-        pytest.param(Entry("RESTORE"), id="RESTORE"),
         pytest.param(Entry("WRITE", {"numOutputRows": 3}), id="an append"),
         pytest.param(Entry("WRITE"), id="an append that counts nothing"),
         pytest.param(Entry("MERGE"), id="a MERGE that counts nothing"),
@@ -112,6 +111,68 @@ def test_a_change_of_data_by_others_moves_the_data_version_and_not_the_position(
     state = positions.read(path, NAME)
     assert state is not None
     assert (state.version, state.data_version, state.position) == (3, 2, at(1))
+
+
+def test_a_table_that_somebody_restored_does_not_know_what_it_holds(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(2), 5), Entry("RESTORE"))
+    with pytest.raises(PositionLost, match=r"restored in version 3, .* run `tidetable rebuild shop.items`"):
+        positions.read(path, NAME)
+
+
+def test_a_restore_before_a_new_epoch_is_history(tmp_path: Path) -> None:
+    path = write(
+        str(tmp_path / "items"),
+        created(at(0)),
+        appended(at(1), 5),
+        Entry("RESTORE"),
+        Entry("SET TBLPROPERTIES", position=at(0, "two", data_version=2), anchor=at(0, "two", data_version=2)),
+        merged(at(1, "two", data_version=2), updated=1),
+    )
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position.epoch) == (4, 4, "two")
+    assert [commit.version for commit in positions.commits(path, NAME)] == [4]
+
+
+def test_a_table_replaced_by_no_rows_changed(tmp_path: Path) -> None:
+    nothing = Entry("WRITE", {"numOutputRows": 0}, at(2, data_version=1), overwrites=True)
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), nothing)
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert state.data_version == 2
+    [found] = positions.changed(path, NAME, since=1, until=2)
+    assert found == Changed(2, None, at(2, data_version=1), replaced=True)
+
+
+def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 1) for n in range(1, 6)))
+    assert len(positions.changed(path, NAME, since=2, until=5)) == 3
+    # What a clean-up leaves: the newest files, and a history that begins with them.
+    kept = [DeltaTable(path).history(2)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
+        assert len(positions.changed(path, NAME, since=3, until=5)) == 2
+        with pytest.raises(InputChanged, match="begins at version 4: what changed since version 2"):
+            positions.changed(path, NAME, since=2, until=5)
+
+
+def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(2), 5))
+    later = write(str(tmp_path / "later"), created(at(0)), appended(at(1), 5), appended(at(2), 5), appended(at(3), 5))
+    history = DeltaTable.history
+
+    def overtaken(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+        name = "_delta_log/00000000000000000003.json"
+        shutil.copy(Path(later) / name, Path(path) / name)
+        return history(table, limit)
+
+    monkeypatch.setattr(DeltaTable, "history", overtaken)
+    assert [(found.version, found.position) for found in positions.changed(path, NAME, since=1, until=2)] == [
+        (2, at(2))
+    ]
+    state = positions.read(path, NAME)
+    assert state is not None
+    assert (state.version, state.data_version, state.position) == (3, 3, at(3))
 
 
 def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Path) -> None:

@@ -95,6 +95,6 @@ def test_groups_and_outer_joins_are_told() -> None:
         "    of: orders\n"
         "  a change of orders costs: the changed keys, and a scan of orders for the rows of their groups, old and new\n"
     )
-    assert "  is: primary-key outer join on `id`, both sides drive\n" in topology.describe("noted")
+    assert "  is: primary-key outer join on id, both sides drive\n" in topology.describe("noted")
     assert "KTABLE-OUTERJOIN" in topology.describe()
     assert "KTABLE-AGGREGATE" in topology.describe()

@@ -98,8 +98,15 @@ def test_a_column_added_to_an_input_concerns_only_who_takes_it() -> None:
     assert before.fingerprint("orders") != after.fingerprint("orders")
 
 
-def test_settings_and_unread_views_change_no_table() -> None:
+def test_ansi_rules_change_what_every_expression_means() -> None:
     one, other = StreamsBuilder("t"), StreamsBuilder("t", ansi=False)
+    for builder in (one, other):
+        builder.table("topic", Consumed.json(key="id int", value="v string"))
+    assert one.build().fingerprint("topic") != other.build().fingerprint("topic")
+
+
+def test_settings_and_unread_views_change_no_table() -> None:
+    one, other = StreamsBuilder("t"), StreamsBuilder("t", max_task_idle_ms=5)
     for builder in (one, other):
         builder.table("topic", Consumed.json(key="id int", value="v string"))
     assert one.build().fingerprint() != other.build().fingerprint()
