@@ -40,13 +40,13 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
         *([_scalar(consumed.key[0]).alias("_ks")] if bare else []),
     )
     key = [_field("_ko", column) for column in consumed.key]
-    bad_key = _broken("_k", "_ko")
+    bad_key = _broken("_k", "_ko", consumed.key)
     if bare:
         is_object = F.startswith("_k", F.lit("{"))
         key = [F.when(is_object, key[0]).otherwise(F.col("_ks"))]
         bad_key = F.when(is_object, bad_key).otherwise(F.col("_ks").isNull())
     error = F.when(F.col("_k").isNotNull() & bad_key, _says("key", consumed.key)).when(
-        F.col("_v").isNotNull() & _broken("_v", "_vo"), _says("value", consumed.value)
+        F.col("_v").isNotNull() & _broken("_v", "_vo", consumed.value), _says("value", consumed.value)
     )
     return parsed.select(
         *records.columns,
@@ -75,18 +75,24 @@ def _is_plain(text: Expression) -> Expression:
 
 
 def _object(text: str, columns: tuple[Column, ...]) -> Expression:
-    schema = ", ".join([*(f"{quoted(column.name)} {column.type}" for column in columns), f"{CORRUPT} string"])
+    types = {column.name: "smallint" if column.type == "tinyint" else column.type for column in columns}
+    schema = ", ".join([*(f"{quoted(name)} {kind}" for name, kind in types.items()), f"{CORRUPT} string"])
     # Text that is no object would cost an exception for every record.
     return F.when(F.startswith(text, F.lit("{")), F.from_json(text, schema, OPTIONS))
 
 
-def _broken(text: str, parsed: str) -> Expression:
+def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     """Whether text is no object of the declared types. Spark ignores what follows an object; we do not."""
     # One closing brace, and it is the last character: nothing follows it. Else the text is read once more.
     plain = F.locate("}", F.col(text)) == F.length(text)
     alone = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    fits = F.lit(True)
+    for column in columns:
+        if column.type == "tinyint":  # read as smallint: Spark takes 200 for a tinyint, and makes -56 of it
+            fits &= F.coalesce(F.col(f"{parsed}.{quoted(column.name)}").between(-128, 127), F.lit(True))
     return ~(
-        F.startswith(text, F.lit("{"))
+        fits
+        & F.startswith(text, F.lit("{"))
         & F.endswith(text, F.lit("}"))
         & F.col(f"{parsed}.{CORRUPT}").isNull()
         & F.is_valid_utf8(text)  # Spark puts a replacement character where it is not
@@ -95,7 +101,8 @@ def _broken(text: str, parsed: str) -> Expression:
 
 
 def _field(parsed: str, column: Column) -> Expression:
-    return F.col(f"{parsed}.{quoted(column.name)}")
+    field = F.col(f"{parsed}.{quoted(column.name)}")
+    return field.try_cast("tinyint") if column.type == "tinyint" else field
 
 
 def _scalar(column: Column) -> Expression:

@@ -251,3 +251,14 @@ def test_columns_may_have_the_names_of_kafkas_and_names_that_need_quoting(sessio
     assert decoded(session, odd, [(b'{"my-key": 7}', text)]) == [
         {"my-key": 7, "order": 1, "größe": 2, "it's": 3, "a/b": 4, "left": 5, "_deleted": False}
     ]
+
+
+def test_a_tinyint_that_does_not_fit_is_broken(session: SparkSession) -> None:
+    small = Consumed.json(key="k tinyint", value="t tinyint")
+    records = [(b"1", b'{"t": -128}'), (b"1", b'{"t": 200}'), (b"1", b'{"t": null}'), (b'{"k": 200}', b'{"t": 1}')]
+    assert decoded(session, small, records) == [
+        {"k": 1, "t": -128, "_deleted": False},
+        BROKEN,
+        {"k": 1, "t": None, "_deleted": False},
+        BROKEN,
+    ]
