@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from traceback import extract_tb
 
 from dagster_project import topologies as package
 from spark.topology import Topology, TopologyError
@@ -38,7 +39,9 @@ def _topology(module: str, path: Path) -> Topology:
     try:
         topology = getattr(import_module(module), "topology", None)
     except UNFINISHED as error:
-        raise BrokenTopology(f"{path}: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+        at = f":{lines[-1]}" if lines else ""
+        raise BrokenTopology(f"{path}{at}: {type(error).__name__}: {error}") from error
     if not isinstance(topology, Topology):
         raise BrokenTopology(f"{path} has no topology: end it with `topology = builder.build()`")
     return topology

@@ -137,7 +137,7 @@ def test_names_that_dagster_cannot_tell_apart_are_refused() -> None:
     ("name", "text", "message"),
     [
         ("empty", "", r"empty\.py has no topology: end it with"),
-        ("mistaken", "topology = unknown", r"mistaken\.py: NameError: name 'unknown' is not defined"),
+        ("mistaken", "topology = unknown", r"mistaken\.py:1: NameError: name 'unknown' is not defined"),
         ("unfinished", "topology = (", r"unfinished\.py: SyntaxError: '\(' was never closed"),
     ],
 )
