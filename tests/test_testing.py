@@ -1,0 +1,104 @@
+"""`TopologyTestDriver`: a user's topology, tried without broker and Delta, whatever the batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from spark.testing import TopologyTestDriver
+from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from resources.engine import Engine
+
+
+@pytest.fixture(scope="module")
+def session(engine: Engine) -> Iterator[SparkSession]:
+    """A session of the engine; a user's test has Spark's own."""
+    session = engine.session()
+    yield session
+    session.stop()
+
+
+def topology() -> Topology:
+    """Orders with their customer's name, and how many each name has."""
+    builder = StreamsBuilder("shop")
+    orders = builder.table("orders", Consumed.json(key="order_id bigint", value="customer_id bigint, amount int"))
+    customers = builder.global_table("customers", Consumed.json(key="customer_id bigint", value="name string"))
+    named = orders.left_join(customers, on="customer_id", select=["left.*", "right.name"])
+    named.materialize("named")
+    named.group_by("name").aggregate(orders="count(*)", total="sum(amount)").materialize("by_name")
+    return builder.build()
+
+
+def piped(driver: TopologyTestDriver) -> TopologyTestDriver:
+    """Orders that move, a customer who is renamed and one who leaves, a record that is no JSON."""
+    driver.pipe("customers", key=7, value={"name": "Ada"}, timestamp=1)
+    driver.pipe("customers", key=8, value={"name": "Ben"}, timestamp=2)
+    driver.pipe("orders", key=1, value={"customer_id": 7, "amount": 10}, timestamp=3)
+    driver.pipe("orders", key=2, value={"customer_id": 8, "amount": 20}, timestamp=4)
+    driver.pipe("orders", key=3, value=b"{", timestamp=5)
+    driver.pipe("orders", key=1, value={"customer_id": 8, "amount": 11}, timestamp=6)
+    driver.pipe("customers", key=8, value={"name": "Benno"}, timestamp=7)
+    driver.pipe("customers", key=7, value=None, timestamp=8)
+    driver.pipe("orders", key=2, value=None, timestamp=9)
+    return driver
+
+
+@pytest.mark.parametrize("batch", ["each", 4, "all"])
+def test_the_tables_are_the_same_whatever_the_batches(
+    session: SparkSession, batch: Literal["each", "all"] | int
+) -> None:
+    driver = piped(TopologyTestDriver(topology(), batch, session))
+    assert driver.table("customers") == [{"customer_id": 8, "name": "Benno"}]
+    assert driver.table("named") == [{"order_id": 1, "customer_id": 8, "amount": 11, "name": "Benno"}]
+    assert driver.table("by_name") == [{"name": "Benno", "orders": 1, "total": 11}]
+
+
+def test_what_was_emitted_is_told_in_order(session: SparkSession) -> None:
+    driver = piped(TopologyTestDriver(topology(), session=session))
+    assert driver.records("customers") == [
+        {"key": {"customer_id": 7}, "value": {"name": "Ada"}},
+        {"key": {"customer_id": 8}, "value": {"name": "Ben"}},
+        {"key": {"customer_id": 8}, "value": {"name": "Benno"}},
+        {"key": {"customer_id": 7}, "value": None},
+    ]
+    names = [(record["key"], record["value"]) for record in driver.records("by_name")]
+    assert names == [
+        ({"name": "Ada"}, {"orders": 1, "total": 10}),
+        ({"name": "Ben"}, {"orders": 1, "total": 20}),
+        ({"name": "Ada"}, None),
+        ({"name": "Ben"}, {"orders": 2, "total": 31}),
+        ({"name": "Ben"}, None),
+        ({"name": "Benno"}, {"orders": 2, "total": 31}),
+        ({"name": "Benno"}, {"orders": 1, "total": 11}),
+    ]
+
+
+def test_a_batch_is_one_span(session: SparkSession) -> None:
+    driver = TopologyTestDriver(topology(), "all", session)
+    driver.pipe("orders", key=1, value={"customer_id": 7, "amount": 10})
+    driver.advance()
+    driver.pipe("orders", key=1, value=None)
+    driver.pipe("orders", key=1, value={"customer_id": 7, "amount": 10})
+    driver.pipe("orders", key=1, value=None)
+    driver.advance()
+    assert driver.records("orders") == [
+        {"key": {"order_id": 1}, "value": {"customer_id": 7, "amount": 10}},
+        {"key": {"order_id": 1}, "value": None},
+    ]
+
+
+def test_what_is_mistyped_is_named(session: SparkSession) -> None:
+    driver = TopologyTestDriver(topology(), session=session)
+    with pytest.raises(TopologyError, match="there is no topic"):
+        driver.pipe("order", key=1, value=None)
+    with pytest.raises(TopologyError, match="there is no table"):
+        driver.table("name")
+    with pytest.raises(ValueError, match='write "each", "all", or a number from 1'):
+        TopologyTestDriver(topology(), 0, session)
