@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
 from dagster_project import topologies as package
 from dagster_project.cli import main
 
 README = Path(__file__).parents[2] / "README.md"
-DECLARE, PRODUCE, READ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+DECLARE, PRODUCE, READ, TRY = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 COMMANDS = re.findall(r"^\$ \.venv/bin/tidetable ([^#\n]*)", README.read_text(), re.MULTILINE)
 
 
@@ -32,3 +33,6 @@ def test_the_first_topology_of_the_readme_runs(
     printed = capsys.readouterr().out
     assert "'order_id': 1" in printed
     assert "'name': 'Ada'" in printed
+
+    exec(compile(TRY, str(README), "exec"), {})
+    SparkSession.builder.getOrCreate().stop()
