@@ -45,6 +45,7 @@ class Consumed:
         kept = tuple(column for column in values if column_named(column.name, keys) is None)
         place = Place("Consumed.json", line, {"key": keys, "value": kept})
         check_key(keys, place)
+        _check_comparable(kept, place)
         time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
         return Consumed("json", keys, kept, time)
 
@@ -56,6 +57,16 @@ def check_key(key: tuple[Column, ...], place: Place) -> None:
             what = f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
             do = "make it an integer, decimal, string, boolean, binary, date or timestamp"
             raise place.mistake(what, do)
+
+
+def _check_comparable(columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse columns that a MERGE could not compare: it writes the rows that differ."""
+    for column in columns:
+        kind = column.type or ""
+        inside = kind.removeprefix("map<") if kind.startswith("map<") else kind
+        if "variant" in kind or "map<" in inside:
+            what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant, or a map inside a value"
+            raise place.mistake(what, f"declare {column.name} as string, which keeps the JSON text, or as a struct")
 
 
 def _event_time(timestamp: str, columns: tuple[Column, ...], place: Place) -> str:

@@ -561,3 +561,10 @@ def test_a_wrong_group_is_refused(columns: tuple[str, ...], what: str) -> None:
     message = raised(lambda shop: shop.orders.group_by(*columns))
     assert message.startswith("group_by of orders: ")
     assert what in message
+
+
+@pytest.mark.parametrize("kind", ["variant", "array<map<string,int>>", "struct<m:map<string,int>>", "map<int,variant>"])
+def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
+    message = raised(lambda _: Consumed.json(key="id int", value=f"v {kind}"))
+    assert f"the column 'v' is {kind.lower()}" in message
+    assert "declare v as string" in message
