@@ -134,6 +134,8 @@ def _in_words(topology: Topology, table: Table) -> list[str]:
         f"  columns: {shown(value) or 'none'}",
         *_plan_in_words("is", table.plan, global_tables, "  "),
     ]
+    if not topology.settings.ansi and not isinstance(table.plan, Latest):
+        lines.append("  where an expression fails: null")
     ways = dict.fromkeys(costs(table.plan))
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in ways]
 

@@ -114,7 +114,8 @@ class Topology:
         if table is None:
             return _hash(self.to_dict())
         plan = self.table(table).plan
-        rules: list[Plain] = [] if self.settings.ansi else ["without ANSI rules"]
+        # A topic's table holds what was decoded: no rule of expressions changes it.
+        rules: list[Plain] = [] if self.settings.ansi or isinstance(plan, Latest) else ["without ANSI rules"]
         return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns), *rules])
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:

@@ -101,8 +101,11 @@ def test_a_column_added_to_an_input_concerns_only_who_takes_it() -> None:
 def test_ansi_rules_change_what_every_expression_means() -> None:
     one, other = StreamsBuilder("t"), StreamsBuilder("t", ansi=False)
     for builder in (one, other):
-        builder.table("topic", Consumed.json(key="id int", value="v string"))
-    assert one.build().fingerprint("topic") != other.build().fingerprint("topic")
+        topic = builder.table("topic", Consumed.json(key="id int", value="v string"))
+        topic.filter("v::int > 0").materialize("positive")
+    assert one.build().fingerprint("topic") == other.build().fingerprint("topic")
+    assert one.build().fingerprint("positive") != other.build().fingerprint("positive")
+    assert "where an expression fails: null" in other.build().describe("positive")
 
 
 def test_settings_and_unread_views_change_no_table() -> None:
