@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import ALL, OURS, PRESENT, Snapshot, Span, at, cols, present, rows, touched
+from spark.operators.algebra import ALL, OURS, Snapshot, Span, at, cols, or_absent, present, rows, touched
 from spark.topology.ddl import quoted
 from spark.topology.nodes import Aggregate
 
@@ -22,14 +22,12 @@ def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
         return None
     changed = span.keep(changed)
     keys = changed.select(*cols(aggregate.source.key))
-    was = rows(aggregate.source, keys, span.before) if span.few else rows(aggregate.source, ALL, span.before)
-    old = was if span.few else was.join(keys, list(aggregate.source.key), "left_semi")
+    old = rows(aggregate.source, keys if span.few else ALL, span.before)
+    old = old if span.few else old.join(keys, list(aggregate.source.key), "left_semi")
     groups = span.keep(grouped(aggregate, present(changed)).unionByName(grouped(aggregate, old)).distinct())
     source = rows(aggregate.source, ALL, span.after)
     members = source.join(F.broadcast(groups) if span.few else groups, list(aggregate.by), "left_semi")
-    now = computed(aggregate, members).withColumn("_found", F.lit(True))
-    found = groups.join(now, list(aggregate.by), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
-    return found.select(*cols(column.name for column in aggregate.columns), *cols(OURS), PRESENT)
+    return or_absent(groups, computed(aggregate, members), aggregate)
 
 
 @rows.register(Aggregate)

@@ -98,6 +98,13 @@ def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFram
     return frame if keys is None else frame.join(F.broadcast(keys), list(key), "left_semi")
 
 
+def or_absent(keys: DataFrame, found: DataFrame, node: Node) -> DataFrame:
+    """One row for every key: the one found there, or `_present` false."""
+    there = found.withColumn("_found", F.lit(True))
+    pairs = keys.join(there, list(node.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
+    return pairs.select(*cols(column.name for column in node.columns), *cols(OURS), PRESENT)
+
+
 def present(frame: DataFrame) -> DataFrame:
     """The keys that have a row."""
     return frame.where(PRESENT).drop(PRESENT)

@@ -22,6 +22,7 @@ from spark.operators.algebra import (
     Span,
     col,
     cols,
+    or_absent,
     present,
     rows,
     touched,
@@ -112,9 +113,7 @@ def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, s
     if not changed:
         return None
     keys = span.keep(reduce(DataFrame.unionByName, changed).distinct())
-    now = rows(join, keys if span.few else ALL, span.after).withColumn("_found", F.lit(True))
-    found = keys.join(now, list(join.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
-    return found.select(*cols(column.name for column in join.columns), *cols(OURS), PRESENT)
+    return or_absent(keys, rows(join, keys if span.few else ALL, span.after), join)
 
 
 def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
