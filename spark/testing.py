@@ -37,6 +37,11 @@ class Stored:
     changed: Mapping[Key, Row | None] = field(default_factory=dict)
     """The new row of every key that the newest batch changed; None where it took the row away."""
 
+    @property
+    def gained(self) -> list[Row]:
+        """The rows, or records, that the newest batch brought."""
+        return [row for row in self.changed.values() if row is not None]
+
 
 @dataclass(frozen=True)
 class Pinned:
@@ -70,17 +75,15 @@ class Batch:
     def changes(self, scan: Scan) -> DataFrame:
         """Every key that the batch changed, with its new row or its absence."""
         stored = self.after.tables[scan.table]
-        here = [row for row in stored.changed.values() if row is not None]
         gone = [key for key, row in stored.changed.items() if row is None]
-        new = self.after.session.createDataFrame(here, stored.schema).withColumn(PRESENT, F.lit(True))
+        new = self.after.session.createDataFrame(stored.gained, stored.schema).withColumn(PRESENT, F.lit(True))
         keys = self.after.session.createDataFrame(gone, new.select(*cols(scan.key)).schema)
         return new.unionByName(keys.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
 
     def records(self, scan: Scan) -> DataFrame:
         """The records that the batch brought."""
         stored = self.after.tables[scan.table]
-        found = [row for row in stored.changed.values() if row is not None]
-        return self.after.session.createDataFrame(found, stored.schema)
+        return self.after.session.createDataFrame(stored.gained, stored.schema)
 
 
 class TopologyTestDriver:
@@ -179,11 +182,10 @@ class TopologyTestDriver:
         self.advance()
         return list(self._emitted[self._topology.table(name).name])
 
-    def _landed(self, source: Source, records: Iterable[tuple[object, ...]], stored: Stored | None) -> Stored:
-        typed = list(records)
-        frame = self._session.createDataFrame(typed, KAFKA)
+    def _landed(self, source: Source, records: list[tuple[object, ...]], stored: Stored | None) -> Stored:
+        frame = self._session.createDataFrame(records, KAFKA)
         batch = landed(frame.withColumn("timestamp", F.timestamp_millis("timestamp")), source.consumed, self._batches)
-        found: list[Row] = batch.collect() if typed else []
+        found: list[Row] = batch.collect() if records else []
         new: dict[Key, Row] = {(row["_partition"], row["_offset"]): row for row in found}
         old: Mapping[Key, Row] = stored.rows if stored is not None else {}
         return Stored(batch.schema if stored is None else stored.schema, {**old, **new}, new)
