@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.land import landed
-from spark.operators.algebra import ALL, OURS, PRESENT, cols, rows, touched
+from spark.operators.algebra import ALL, PRESENT, cols, rows, touched
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.types import StructType
 
     from spark.topology.nodes import Scan
@@ -62,11 +62,16 @@ class Batch:
 
     before: Pinned
     after: Pinned
+    own: DataFrame
     few: bool = True
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read: the tables of a test are small."""
         return frame
+
+    def none(self, frame: DataFrame) -> bool:
+        """Whether a frame has no rows."""
+        return frame.isEmpty()
 
     def moved(self, scan: Scan) -> bool:
         """Whether the batch changed the table."""
@@ -79,6 +84,12 @@ class Batch:
         new = self.after.session.createDataFrame(stored.gained, stored.schema).withColumn(PRESENT, F.lit(True))
         keys = self.after.session.createDataFrame(gone, new.select(*cols(scan.key)).schema)
         return new.unionByName(keys.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """The rows that the batch found at the keys it changed."""
+        was = self.before.tables[scan.table]
+        found = [was.rows[key] for key in self.after.tables[scan.table].changed if key in was.rows]
+        return self.after.session.createDataFrame(found, was.schema)
 
     def records(self, scan: Scan) -> DataFrame:
         """The records that the batch brought."""
@@ -158,7 +169,7 @@ class TopologyTestDriver:
             records = [record for to, record in piped if to == source]
             now[source.landing] = self._landed(source, records, now.get(source.landing))
         for table in self._topology.tables:
-            now[table.name] = self._stepped(table, Batch(before, after))
+            now[table.name] = self._stepped(table, before, after)
         self._tables = now
 
     def table(self, name: str) -> list[dict[str, object]]:
@@ -190,18 +201,19 @@ class TopologyTestDriver:
         old: Mapping[Key, Row] = stored.rows if stored is not None else {}
         return Stored(batch.schema if stored is None else stored.schema, {**old, **new}, new)
 
-    def _stepped(self, table: Table, batch: Batch) -> Stored:
-        was = batch.before.tables.get(table.name)
+    def _stepped(self, table: Table, before: Pinned, after: Pinned) -> Stored:
+        was = before.tables.get(table.name)
         if was is None:
-            frame = rows(table.plan, ALL, batch.after).select(*_columns(table))
+            frame = rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
             return Stored(frame.schema, found, found)
-        source = touched(table.plan, batch)
+        own = self._session.createDataFrame(list(was.rows.values()), was.schema)
+        source = touched(table.plan, Batch(before, after, own))
         if source is None:
             return Stored(was.schema, was.rows)
         changed: dict[Key, Row | None] = {}
-        for key, row in _by_key(table, source):
+        for key, row in _by_key(table, source, was.schema.names):
             if was.rows.get(key) != row:  # as a MERGE does, which leaves equal rows alone
                 changed[key] = row
         left = {key: row for key, row in was.rows.items() if key not in changed}
@@ -216,14 +228,10 @@ class TopologyTestDriver:
             self._emitted[table.name].append({"key": dict(zip(table.plan.key, key, strict=True)), "value": value})
 
 
-def _by_key(table: Table, source: DataFrame) -> Iterable[tuple[Key, Row | None]]:
-    there = source.select(PRESENT, F.struct(*_columns(table)).alias("row"))
+def _by_key(table: Table, source: DataFrame, columns: list[str]) -> Iterable[tuple[Key, Row | None]]:
+    there = source.select(PRESENT, F.struct(*cols(columns)).alias("row"))
     for present, row in there.collect():
         yield _key(table, row), row if present else None
-
-
-def _columns(table: Table) -> list[Column]:
-    return cols([*(column.name for column in table.plan.columns), *OURS])
 
 
 def _key(table: Table, row: Row) -> Key:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import Aggregate, Join, Latest, Node, Scan, Select
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union, is_stream, scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,12 +27,15 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
         case Scan():
             return dict(tables[node.table])
         case Latest():
-            return _newest(node, records)
+            return _newest(node, _streamed(node.source, records, meaning))
         case Select():
             source = rows(node.source, tables, records, meaning)
             return {key: _selected(node, row, meaning) for key, row in source.items() if _kept(node, row, meaning)}
+        case Aggregate() if is_stream(node.source):
+            valued = [record for record in _streamed(node.source, records, meaning) if not record["_deleted"]]
+            return _aggregated(node, valued, meaning)
         case Aggregate():
-            return _aggregated(node, rows(node.source, tables, records, meaning), meaning)
+            return _aggregated(node, rows(node.source, tables, records, meaning).values(), meaning)
         case Join():
             left = rows(node.left, tables, records, meaning)
             right = rows(node.right, tables, records, meaning)
@@ -44,27 +47,63 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
                 for key, (one, other) in pairs.items()
                 if other is not None or node.how == "left"
             }
+        case Records() | Union():
+            raise TypeError("a stream has records, not rows by key")
 
 
-def _newest(node: Latest, records: Iterable[Row]) -> Rows:
-    last: dict[tuple[Any, ...], Row] = {}
-    for record in sorted(records, key=lambda record: (record["_batch"], record["_partition"], record["_offset"])):
-        key = tuple(record[name] for name in node.key)
-        if record["_error"] is None and None not in key:
-            last[(*key, record["_batch"], record["_partition"])] = record
+def _streamed(node: Node, records: Iterable[Row], meaning: Meaning) -> list[Row]:
+    """The records of a stream. `records` are those of all landings, each known by its topic."""
+    match node:
+        case Records():
+            topic = node.source.table.removeprefix("_landing/")
+            return [record for record in records if record["_topic"] == topic and record["_error"] is None]
+        case Union():
+            return _streamed(node.left, records, meaning) + _streamed(node.right, records, meaning)
+        case Select():
+            source = _streamed(node.source, records, meaning)
+            return [_mapped(node, record, meaning) for record in source if _kept(node, record, meaning)]
+        case _:
+            raise TypeError(f"{node} is no stream")
+
+
+def _mapped(node: Select, record: Row, meaning: Meaning) -> Row:
+    """A record with the columns selected; without a value it has none, whatever is computed."""
+    found = {
+        name: None if record["_deleted"] and name not in node.key else meaning[text](record, record)
+        for name, text in node.select
+    }
+    return record | found
+
+
+def _newest(node: Latest, records: list[Row]) -> Rows:
+    keyed = [record for record in records if None not in _key(node, record)]
+    last = {
+        (*_key(node, r), r["_batch"], r["_topic"], r["_partition"]): r
+        for r in sorted(keyed, key=lambda record: record["_offset"])
+    }
+    one_topic = len(scans(node)) == 1
     found: Rows = {}
-    for record in sorted(last.values(), key=_order):
-        key = tuple(record[name] for name in node.key)
+    for record in sorted(
+        keyed if node.history is not None else last.values(),
+        key=lambda record: _order(record, by_batch=one_topic and node.history is None),
+    ):
+        key = _key(node, record)
         found.pop(key, None)
         if not record["_deleted"]:
             found[key] = {name: record[name] for name in (*(column.name for column in node.columns), *OURS)}
     return found
 
 
-def _order(record: Row) -> tuple[Any, ...]:
+def _key(node: Node, record: Row) -> tuple[Any, ...]:
+    return tuple(record[name] for name in node.key)
+
+
+def _order(record: Row, by_batch: bool) -> tuple[Any, ...]:
     timestamp = record["_timestamp"]
     # A record without a timestamp is older than any with one.
-    return (record["_batch"], timestamp is not None, timestamp or 0, record["_partition"], record["_offset"])
+    time = (timestamp is not None, timestamp or 0)
+    place = (record["_topic"], record["_partition"], record["_offset"])
+    return (record["_batch"] if by_batch else 0, *time, *place)
 
 
 def _kept(node: Select, row: Row, meaning: Meaning) -> bool:
@@ -99,9 +138,9 @@ def _either(node: Join, left: Row | None, right: Row | None, meaning: Meaning) -
     return found | {name: right[name] for name in OURS}
 
 
-def _aggregated(node: Aggregate, source: Rows, meaning: Meaning) -> Rows:
+def _aggregated(node: Aggregate, source: Iterable[Row], meaning: Meaning) -> Rows:
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in source.values():
+    for row in source:
         key = tuple(row[name] for name in node.by)
         if None not in key:
             groups.setdefault(key, []).append(row)

@@ -63,11 +63,12 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Between:
-    """From one position to a later one: the operators' span."""
+    """From one position to a later one: the operators' span. `own` are the table's own rows at the earlier one."""
 
     before: Pinned
     after: Pinned
     keeps: Kept
+    own: DataFrame
 
     @cached_property
     def few(self) -> bool:
@@ -81,6 +82,10 @@ class Between:
         """The same rows, computed once if they are few."""
         return self.keeps.keep(frame) if self.few else frame
 
+    def none(self, frame: DataFrame) -> bool:
+        """Whether a frame that was kept has no rows; false where that would have to be computed."""
+        return self.few and frame.isEmpty()
+
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
@@ -90,10 +95,9 @@ class Between:
         batches = []
         for commit in self._changed[scan.table]:
             if commit.position is None:
-                reader = scan.table.removeprefix(LANDING)
                 raise InputChanged(
                     f"{self.after.topology}/{scan.table} was changed in version {commit.version} by somebody else: "
-                    f"which keys that concerns cannot be told. Run `tidetable rebuild {self.after.topology}.{reader}`"
+                    f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
                 )
             batches.append(commit.position.n)
         return self.after.stored(scan).where(F.col("_batch") >= min(batches))
@@ -102,22 +106,41 @@ class Between:
         """One row for every key that changed: its newest row, or `_present` false."""
         if any(commit.replaced for commit in self._changed[scan.table]):
             return self._everything(scan)
-        feed = (
+        feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, _inserted())
+        columns = [*_columns(scan), F.col(PRESENT)]
+        if self._changed_once(scan):
+            return feed.select(*columns)
+        newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
+        newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
+        return newest.select("_row.*")
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """The rows that were there before, at the keys that changed: the first that the feed says of each."""
+        if any(commit.replaced for commit in self._changed[scan.table]):
+            return self.before.stored(scan)
+        feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, _inserted())
+        if self._changed_once(scan):
+            return feed.where(f"NOT {PRESENT}").select(*_columns(scan))
+        older = F.struct("_commit_version", PRESENT)  # what a commit took away was there before what it put there
+        row = F.struct(*_columns(scan), F.col(PRESENT))
+        oldest = feed.groupBy(*cols(scan.key)).agg(F.min_by(row, older).alias("_row"))
+        return oldest.select("_row.*").where(f"NOT {PRESENT}").drop(PRESENT)
+
+    def _feed(self, scan: Scan) -> DataFrame:
+        return (
             self.after.session.read.option("readChangeFeed", "true")
             .option("startingVersion", self.before.inputs[scan.table].version + 1)
             .option("endingVersion", self.after.inputs[scan.table].version)
             .format("delta")
             .load(self.after.path(scan))
-            .where("_change_type <> 'update_preimage'")
-            .withColumn(PRESENT, F.col("_change_type") != "delete")
         )
-        columns = [*_columns(scan), F.col(PRESENT)]
+
+    def _changed_once(self, scan: Scan) -> bool:
+        """Whether no key changed twice: the span is one MERGE."""
         match self._changed[scan.table]:
             case [positions.Changed(position=Position(whole=False))]:
-                return feed.select(*columns)  # one MERGE changes a key once
-        newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
-        newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
-        return newest.select("_row.*")
+                return True
+        return False
 
     def _everything(self, scan: Scan) -> DataFrame:
         """Every key before and after. Delta reads no changes across a change of columns."""
@@ -137,6 +160,11 @@ class Between:
             )
             for name, pinned in self.after.inputs.items()
         }
+
+
+def _inserted() -> Column:
+    """Whether a change of a feed is a row that is there behind it."""
+    return F.col("_change_type").isin("insert", "update_postimage")
 
 
 def _columns(scan: Scan) -> list[Column]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+TOLERANCE = "1e-9D"  # relative: what the order of additions may change in a sum of doubles
+
 LITERALS = 1_000  # keys written into the condition: the table's log keeps the text, some 10 kB of numbers
 
 
@@ -52,28 +54,37 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
-def same(schema: StructType, one: str, other: str, without: Iterable[str] = ()) -> str:
-    """A condition: two rows are equal in every column. Null equals null; maps compare by their sorted entries."""
+def same(schema: StructType, one: str, other: str, without: Iterable[str] = (), about: bool = False) -> str:
+    """A condition: two rows are equal in every column. Null equals null; maps compare by their sorted entries.
+
+    `about`: floating-point numbers need only agree to `TOLERANCE`.
+    """
     left_out = set(without)
     return " AND ".join(
-        f"{_comparable(one, field.name, field.dataType.typeName())} <=> "
-        f"{_comparable(other, field.name, field.dataType.typeName())}"
+        _equal(one, other, field.name, field.dataType.typeName(), about)
         for field in schema
         if field.name not in left_out
     )
 
 
-def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str]) -> DataFrame:
+def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str], about: bool = False) -> DataFrame:
     """One row for every key at which two tables differ: the row it should have, or `_present` false."""
     schema = stored.schema
     s = rows.select("*", F.lit(True).alias(PRESENT)).alias("s")
     t = stored.select("*", F.lit(True).alias("_stored")).alias("t")
     on = F.expr(" AND ".join(f"s.{quoted(name)} = t.{quoted(name)}" for name in key))
-    differs = f"s.{PRESENT} IS NULL OR t._stored IS NULL OR NOT ({same(schema, 's', 't', key)})"
+    differs = f"s.{PRESENT} IS NULL OR t._stored IS NULL OR NOT ({same(schema, 's', 't', key, about)})"
     keys = [F.coalesce(col(name, "s"), col(name, "t")).alias(name) for name in key]
     values = [col(name, "s") for name in schema.names if name not in key]
     here = F.expr(f"s.{PRESENT} IS NOT NULL").alias(PRESENT)
     return s.join(t, on, "full_outer").where(differs).select(*keys, *values, here)
+
+
+def _equal(one: str, other: str, name: str, kind: str, about: bool) -> str:
+    a, b = _comparable(one, name, kind), _comparable(other, name, kind)
+    if about and kind in ("float", "double"):
+        return f"coalesce({a} <=> {b} OR abs({a} - {b}) <= {TOLERANCE} * greatest(abs({a}), abs({b})), false)"
+    return f"{a} <=> {b}"
 
 
 def _comparable(alias: str, name: str, type_name: str) -> str:

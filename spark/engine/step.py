@@ -183,7 +183,8 @@ def _advanced(work: Work) -> Stepped | None:
     """Replace the touched keys. None: somebody else made this step."""
     was = work.before.position
     _check_inputs(was, work.position)
-    span = Between(replace(work.now, inputs=was.inputs, cut=was.cut), work.now, work.keeps)
+    before = replace(work.now, inputs=was.inputs, cut=was.cut)
+    span = Between(before, work.now, work.keeps, own=stored(work))
     source = touched(work.target.plan, span)
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
@@ -207,15 +208,20 @@ def _computed(work: Work) -> Stepped | None:
     return corrected(whole, batch)
 
 
+def stored(work: Work) -> DataFrame:
+    """The table's own rows, as they were when the try began."""
+    return work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
+
+
 def corrected(work: Work, batch: DataFrame) -> Stepped | None:
     """Merge what differs from all the rows a table should have; where its columns differ, replace it.
 
     None: somebody else committed first.
     """
-    stored = work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
-    if stored.dtypes != batch.dtypes:
+    there = stored(work)
+    if there.dtypes != batch.dtypes:
         return replaced(work, batch)
-    return merged(work, merge.difference(batch, stored, work.target.plan.key))
+    return merged(work, merge.difference(batch, there, work.target.plan.key))
 
 
 def replaced(work: Work, batch: DataFrame) -> Stepped | None:

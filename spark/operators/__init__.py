@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from spark.operators import aggregate, join, latest, scan, select
+from spark.operators import aggregate, join, latest, scan, select, stream
 
-__all__ = ["aggregate", "join", "latest", "scan", "select"]
+__all__ = ["aggregate", "join", "latest", "scan", "select", "stream"]

@@ -1,38 +1,82 @@
-"""`group_by` on a table: one row per group, computed from all its rows.
+"""`group_by`: one row per group, from all its rows, or folded from its old row and what changed.
 
 Touched are the groups that changed rows are in, and those they were in before: a row that moved, or went, takes its
-part of the old group along. Each is computed again from the rows it has now, which is right for every aggregate. A
-group without rows has no row. A row with a null in a column of the group is in none, as a record without key is.
+part of the old group along. Computing each again from the rows it has now is right for every aggregate. Folding is
+for those where the old value and the change say enough: what sums is added and subtracted, and the least, the
+greatest and the newest stand until their row leaves, when the group is computed again. A stream only grows: its
+groups lose nothing.
+A group without rows has no row. A row with a null in a column of the group is in none, as a record without key is.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import ALL, OURS, Snapshot, Span, at, cols, or_absent, present, rows, touched
+from spark.operators.algebra import (
+    ALL,
+    OURS,
+    PRESENT,
+    Snapshot,
+    Span,
+    at,
+    cols,
+    gained,
+    or_absent,
+    present,
+    previous,
+    records,
+    rows,
+    touched,
+)
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate
+from spark.topology.nodes import Aggregate, Fold, Partial, is_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+NEWEST = Partial("_newest", f"max(struct({', '.join(OURS)}))", "max")
+"""By timestamp first; the coordinates make it one row."""
 
 
 @touched.register(Aggregate)
 def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
-    changed = touched(aggregate.source, span)
-    if changed is None:
+    now, old = changed(aggregate, span)
+    if now is None:
         return None
-    changed = span.keep(changed)
-    keys = changed.select(*cols(aggregate.source.key))
-    old = rows(aggregate.source, keys if span.few else ALL, span.before)
-    old = old if span.few else old.join(keys, list(aggregate.source.key), "left_semi")
-    groups = span.keep(grouped(aggregate, present(changed)).unionByName(grouped(aggregate, old)).distinct())
-    source = rows(aggregate.source, ALL, span.after)
-    members = source.join(F.broadcast(groups) if span.few else groups, list(aggregate.by), "left_semi")
-    return or_absent(groups, computed(aggregate, members), aggregate)
+    if aggregate.fold is not None:
+        return folded(aggregate, aggregate.fold, now, old, span)
+    groups = grouped(aggregate, now) if old is None else grouped(aggregate, now).unionByName(grouped(aggregate, old))
+    groups = span.keep(groups.distinct())
+    return or_absent(groups, again(aggregate, groups, span), aggregate)
 
 
 @rows.register(Aggregate)
 def _(aggregate: Aggregate, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return computed(aggregate, at(rows(aggregate.source, ALL, now), keys, aggregate.by))
+    return computed(aggregate, at(members(aggregate, now), keys, aggregate.by))
+
+
+def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:
+    """The source's rows at its changed keys, as they are now and as they were; a stream only has new ones."""
+    if is_stream(aggregate.source):
+        new = gained(aggregate.source, span)
+        return None if new is None else new.where("NOT _deleted"), None
+    found = touched(aggregate.source, span)
+    if found is None:
+        return None, None
+    found = span.keep(found)
+    return present(found), previous(aggregate.source, found.select(*cols(aggregate.source.key)), span)
+
+
+def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
+    """All rows, or all records with a value, in one snapshot."""
+    if is_stream(aggregate.source):
+        return records(aggregate.source, now.stored).where("NOT _deleted")
+    return rows(aggregate.source, ALL, now)
 
 
 def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
@@ -40,13 +84,86 @@ def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     return source.select(*cols(aggregate.by)).where(in_a_group(aggregate))
 
 
+def again(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
+    """Groups computed from the rows they have now."""
+    everything = members(aggregate, span.after)
+    return computed(
+        aggregate, everything.join(F.broadcast(groups) if span.few else groups, list(aggregate.by), "left_semi")
+    )
+
+
+def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | None, span: Span) -> DataFrame:
+    """The groups with what they gained added and what they lost taken away."""
+    partials = (*fold.partials, NEWEST)
+    change = parts(aggregate, partials, now).withColumn("_part", F.lit("gained"))
+    if old is not None:
+        change = change.unionByName(parts(aggregate, partials, old).withColumn("_part", F.lit("lost")))
+    change = span.keep(change)
+    groups = change.select(*cols(aggregate.by)).distinct()
+    kept = span.own.withColumn(NEWEST.name, F.struct(*cols(OURS)))
+    were = at(kept, groups, aggregate.by) if span.few else kept.join(groups, list(aggregate.by), "left_semi")
+    were = were.select(*cols(aggregate.by), *cols(partial.name for partial in partials), F.lit("were").alias("_part"))
+    types = {field.name: field.dataType for field in change.schema}
+    net = [merged(partial).cast(types[partial.name]).alias(partial.name) for partial in partials]
+    stale = (
+        F.lit(False) if old is None else reduce(or_, (left(partial) for partial in partials if partial.how != "sum"))
+    )
+    together = were.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
+    if old is None:
+        return finished(aggregate, fold, together)
+    together = span.keep(together)
+    stale_groups = together.where("_stale AND _rows > 0").select(*cols(aggregate.by))
+    right = finished(aggregate, fold, together.where("NOT (_stale AND _rows > 0)"))
+    if span.none(stale_groups):
+        return right
+    return right.unionByName(again(aggregate, stale_groups, span).withColumn(PRESENT, F.lit(True)))
+
+
+def merged(partial: Partial) -> Column:
+    """A partial of a group, of the parts it had, gained and lost; an extreme without what was lost."""
+    value = F.col(partial.name)
+    if partial.how == "sum":
+        return F.sum(F.when(F.col("_part") == "lost", -value).otherwise(value))
+    there = F.when(F.col("_part") != "lost", value)
+    return F.max(there) if partial.how == "max" else F.min(there)
+
+
+def left(partial: Partial) -> Column:
+    """Whether the row that held a group's extreme left it, and none as extreme came: then it is among the others."""
+    value = F.col(partial.name)
+    extreme = F.max if partial.how == "max" else F.min
+    were, lost, came = (extreme(F.when(F.col("_part") == part, value)) for part in ("were", "lost", "gained"))
+    reached = came >= were if partial.how == "max" else came <= were
+    return F.coalesce((lost == were) & ~F.coalesce(reached, F.lit(False)), F.lit(False))
+
+
+def parts(aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame) -> DataFrame:
+    """The partials of every group of source rows."""
+    found = [F.expr(partial.text).alias(partial.name) for partial in partials]
+    return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by)).agg(*found)
+
+
 def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     """One row per group; event time and coordinates are those of its newest source row."""
+    if aggregate.fold is not None:
+        whole = parts(aggregate, (*aggregate.fold.partials, NEWEST), source)
+        return present(finished(aggregate, aggregate.fold, whole))
+    found = source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by))
     aggregates = [F.expr(text).alias(name) for name, text in aggregate.select[len(aggregate.by) :]]
-    newest = F.max(F.struct(*cols(OURS))).alias("_newest")  # by timestamp first; coordinates make it one row
-    found = source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by)).agg(*aggregates, newest)
-    ours = [F.col(f"_newest.{name}").alias(name) for name in OURS]
-    return found.select(*cols(column.name for column in aggregate.columns), *ours)
+    return dated(aggregate, found.agg(*aggregates, F.expr(NEWEST.text).alias(NEWEST.name)))
+
+
+def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame) -> DataFrame:
+    """One row per group with its aggregates, and the partials to fold the next change into."""
+    found = partials.withColumns({name: F.expr(text) for name, text in fold.select})
+    hidden = [F.col(partial.name) for partial in fold.partials]
+    return dated(aggregate, found, *hidden, (F.col("_rows") > 0).alias(PRESENT))
+
+
+def dated(aggregate: Aggregate, found: DataFrame, *more: Column) -> DataFrame:
+    """The aggregate's columns, and ours as they are in the newest row of each group."""
+    ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
+    return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)
 
 
 def in_a_group(aggregate: Aggregate) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import functions as F
 
 from spark.topology.ddl import quoted
+from spark.topology.nodes import scans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import Column, DataFrame
 
@@ -28,6 +29,9 @@ OURS = ("_timestamp", "_topic", "_partition", "_offset")
 
 PRESENT = "_present"
 """In what `touched` returns: false where the key has no row after the span."""
+
+STREAMED = (*OURS, "_batch", "_deleted")
+"""Columns of ours that a stream's record carries: also its landing's step, and whether it has no value."""
 
 ALL = None
 """Every key."""
@@ -55,14 +59,24 @@ class Span(Protocol):
     def few(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
 
+    @property
+    def own(self) -> DataFrame:
+        """The rows that the plan's own table has at the earlier position: what a fold starts from."""
+
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once if they are few: for what an operator reads more than once."""
+
+    def none(self, frame: DataFrame) -> bool:
+        """Whether a frame that was kept has no rows; false where that would have to be computed."""
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
 
     def changes(self, scan: Scan) -> DataFrame:
         """One row for every key of a stored table that changed: its newest row, or `_present` false."""
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """The rows that a stored table had, at the earlier position, at the keys that changed."""
 
     def records(self, scan: Scan) -> DataFrame:
         """The records that a landing gained."""
@@ -81,6 +95,32 @@ def touched(node: Node, span: Span) -> DataFrame | None:  # noqa: ARG001  # each
 def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noqa: ARG001  # as above
     """The rows at `keys` (a frame of the node's key columns, few), or at ALL keys, in one snapshot."""
     raise TypeError(f"no operator is registered for {type(node).__name__}")
+
+
+@singledispatch
+def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
+    """The rows that touched keys, which are `keys`, had before the span. Cheap where change feeds hold them."""
+    if span.few:
+        return rows(node, keys, span.before)
+    return rows(node, ALL, span.before).join(keys, list(node.key), "left_semi")
+
+
+@singledispatch
+def records(node: Node, read: Callable[[Scan], DataFrame]) -> DataFrame:  # noqa: ARG001  # as above
+    """The records of a stream, with `STREAMED`, that come of what `read` finds in its landings.
+
+    A record of the stream comes of one record of a landing, so what a span adds comes of what the landings gained.
+    """
+    raise TypeError(f"no operator is registered for streams of {type(node).__name__}")
+
+
+def gained(node: Node, span: Span) -> DataFrame | None:
+    """The records that a span adds to a stream. None where no landing has moved."""
+    if not any(span.moved(scan) for scan in scans(node)):
+        return None
+    return records(
+        node, lambda scan: span.records(scan) if span.moved(scan) else span.after.stored(scan).where("false")
+    )
 
 
 def col(name: str, of: str | None = None) -> Column:

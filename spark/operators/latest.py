@@ -1,8 +1,11 @@
-"""The newest record of every key of a landing.
+"""The newest record of every key of a stream: `table`, `global_table`, and `to_table`.
 
 Newest is by offset within a partition. A key that lives in several partitions takes, of the last records that one
 landing step found in each, the one with the greatest (timestamp, partition, offset); a later landing step goes before
 an earlier one. So a step needs only the records it gained: a key's newest record is always among them.
+
+It is not where several topics are merged, whose landing steps have no order between them, nor in a versioned table,
+where the timestamp alone decides. There a step reads all records of the keys that it gained records of.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, at, cols, present, rows, touched
+from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, at, cols, gained, present, records, rows, touched
 from spark.topology.nodes import Latest
+from spark.topology.words import by_arrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,18 +24,29 @@ if TYPE_CHECKING:
 
 @touched.register(Latest)
 def _(latest: Latest, span: Span) -> DataFrame | None:
-    return newest(latest, span.records(latest.source)) if span.moved(latest.source) else None
+    new = gained(latest.source, span)
+    if new is None:
+        return None
+    if by_arrival(latest):
+        return newest(latest, new)
+    keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
+    everything = records(latest.source, span.after.stored)
+    return newest(latest, at(everything, keys, latest.key) if span.few else everything.join(keys, list(latest.key)))
 
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at(now.stored(latest.source), keys, latest.key)))
+    return present(newest(latest, at(records(latest.source, now.stored), keys, latest.key)))
 
 
-def newest(latest: Latest, records: DataFrame) -> DataFrame:
-    """One row per key. Records without a key, or that did not decode, are no rows; a tombstone is an absence."""
+def keyed(latest: Latest, source: DataFrame) -> DataFrame:
+    """The records that have a key: the others are no rows."""
+    return source.where(" AND ".join(f"`{name}` IS NOT NULL" for name in latest.key))
+
+
+def newest(latest: Latest, source: DataFrame) -> DataFrame:
+    """One row per key; a record without a value is an absence."""
     key = cols(latest.key)
-    decoded = records.where("_error IS NULL").where(" AND ".join(f"`{name}` IS NOT NULL" for name in latest.key))
     columns = [column.name for column in latest.columns]
     record = F.struct(
         *cols([name for name in columns if name not in latest.key]),
@@ -39,7 +54,12 @@ def newest(latest: Latest, records: DataFrame) -> DataFrame:
         "_batch",
         (~F.col("_deleted")).alias(PRESENT),
     )
-    per_partition = decoded.groupBy(*key, "_batch", "_partition").agg(F.max_by(record, "_offset").alias("_record"))
-    newer = F.struct("_record._batch", "_record._timestamp", "_record._partition", "_record._offset")
-    last = per_partition.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
-    return last.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)
+    if latest.history is None:
+        last = keyed(latest, source).groupBy(*key, "_batch", "_topic", "_partition")
+        candidates = last.agg(F.max_by(record, "_offset").alias("_record"))
+    else:
+        candidates = keyed(latest, source).select(*key, record.alias("_record"))
+    order = ("_batch", *OURS) if by_arrival(latest) else OURS
+    newer = F.struct(*(f"_record.{name}" for name in order))
+    found = candidates.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
+    return found.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)

@@ -1,4 +1,4 @@
-"""`filter` and `map_values`: a row that stops matching is an absence, the key stays."""
+"""`filter` and `map_values`: a row that stops matching is an absence, the key stays. And `select_key`, on streams."""
 
 from __future__ import annotations
 
@@ -6,12 +6,28 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, cols, present, rows, touched
+from spark.operators.algebra import (
+    OURS,
+    PRESENT,
+    STREAMED,
+    Snapshot,
+    Span,
+    cols,
+    present,
+    previous,
+    records,
+    rows,
+    touched,
+)
 from spark.topology.ddl import quoted
 from spark.topology.nodes import Select
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
+
+    from spark.topology.nodes import Scan
 
 
 @touched.register(Select)
@@ -23,6 +39,22 @@ def _(select: Select, span: Span) -> DataFrame | None:
 @rows.register(Select)
 def _(select: Select, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     return present(selected(select, rows(select.source, keys, now).withColumn(PRESENT, F.lit(True))))
+
+
+@previous.register(Select)
+def _(select: Select, keys: DataFrame, span: Span) -> DataFrame:
+    return present(selected(select, previous(select.source, keys, span).withColumn(PRESENT, F.lit(True))))
+
+
+@records.register(Select)
+def _(select: Select, read: Callable[[Scan], DataFrame]) -> DataFrame:
+    source = records(select.source, read)
+    kept = source if select.where is None else source.where(F.expr(select.where))
+    computed = [
+        F.expr(quoted(name) if name in select.key else f"CASE WHEN NOT _deleted THEN {text} END").alias(name)
+        for name, text in select.select
+    ]
+    return kept.select(*computed, *cols(STREAMED))
 
 
 def selected(select: Select, source: DataFrame) -> DataFrame:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark.topology.builder import StreamsBuilder
-from spark.topology.consumed import Consumed
+from spark.topology.consumed import Consumed, Versioned
 from spark.topology.errors import TopologyError
 from spark.topology.topology import Topology
 
-__all__ = ["Consumed", "StreamsBuilder", "Topology", "TopologyError"]
+__all__ = ["Consumed", "StreamsBuilder", "Topology", "TopologyError", "Versioned"]

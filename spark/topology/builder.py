@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from spark.topology.consumed import Consumed
+from spark.topology.consumed import Consumed, Versioned
 from spark.topology.draft import Draft, legal_path_part, legal_topic, store
 from spark.topology.dsl import GlobalKTable, KStream, KTable
+from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, user_line
-from spark.topology.nodes import Join, Latest, Line, Node, Scan, inputs, over
+from spark.topology.fold import fold_of
+from spark.topology.nodes import Aggregate, Fold, Join, Latest, Line, Node, Records, Scan, inputs, is_stream, over
 from spark.topology.topology import Guarantee, Settings, Source, SourceKind, Table, Topology
 from spark.topology.words import title
 
@@ -66,19 +68,22 @@ class StreamsBuilder:
         guarantee = _GUARANTEES[processing_guarantee]
         self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi))
 
-    def table(self, topic: str, consumed: Consumed, *, versioned: object = None) -> KTable:
-        """A topic as a table: the newest record of every key, stored under the topic's name."""
+    def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
+        """A topic as a table: the newest record of every key, stored under the topic's name.
+
+        Newest is by offset; of a `versioned` table by timestamp, so that a record that comes late changes nothing.
+        """
         return KTable(self._draft, _table(self._draft, "table", topic, consumed, versioned, user_line()))
 
-    def global_table(self, topic: str, consumed: Consumed, *, versioned: object = None) -> GlobalKTable:
+    def global_table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> GlobalKTable:
         """A topic as a table that every step sees whole, stored under the topic's name."""
         return GlobalKTable(self._draft, _table(self._draft, "global_table", topic, consumed, versioned, user_line()))
 
     def stream(self, topic: str, consumed: Consumed) -> KStream:
-        """A topic as a stream: landed, without operators in this release."""
+        """A topic as a stream: every record in its own right."""
         source = _source(self._draft, "stream", topic, consumed, user_line())
         self._draft.sources.append(source)
-        return KStream(self._draft, topic, source.consumed.columns)
+        return KStream(self._draft, _records(source))
 
     def build(self) -> Topology:
         """The topology of everything declared so far."""
@@ -86,7 +91,7 @@ class StreamsBuilder:
         if draft.sources == []:
             place = Place(f"topology {draft.name}", user_line())
             raise place.mistake("it is empty", "declare a topic with table(), global_table() or stream()")
-        _check_lookups_are_stored(draft)
+        _check_what_must_be_stored(draft)
         return Topology(
             name=draft.name,
             sources=tuple(draft.sources),
@@ -116,23 +121,32 @@ def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line
 
 def _table(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, versioned: object, line: Line) -> Latest:
     source = _source(draft, kind, topic, consumed, line)
-    if versioned is not None:
-        place = Place(f"{kind} {topic}", line, {"": consumed.columns})
-        raise place.mistake("versioned tables are not available in this release", "leave out versioned=")
-    key = tuple(column.name for column in consumed.key)
-    latest = Latest(Scan(source.landing, key, consumed.columns))
+    place = Place(f"{kind} {topic}", line, {"": consumed.columns})
+    if versioned is not None and not isinstance(versioned, Versioned):
+        raise place.mistake(f"versioned is {versioned!r}", 'write versioned=Versioned("7d")')
+    history = None if versioned is None else milliseconds(versioned.history, place)
+    latest = Latest(_records(source), history)
     store(draft, topic, latest, line)
     draft.sources.append(source)
     return latest
 
 
-def _check_lookups_are_stored(draft: Draft) -> None:
-    """What a lookup found is history: a view of it could not be computed again."""
+def _records(source: Source) -> Records:
+    key = tuple(column.name for column in source.consumed.key)
+    return Records(Scan(source.landing, key, source.consumed.columns))
+
+
+def _check_what_must_be_stored(draft: Draft) -> None:
+    """What a lookup found is history: it could not be computed again. A stream's groups could, from its beginning."""
     plans = {table.plan for table in draft.stored}
     for node in draft.written:
-        if isinstance(node, Join) and node.drive == "left" and node not in plans and node.line is not None:
-            place = Place(title(node), node.line, {"": node.columns})
+        place = Place(title(node), node.line, {"": node.columns})
+        if node in plans:
+            continue
+        if isinstance(node, Join) and node.drive == "left":
             raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
+        if isinstance(node, Aggregate) and is_stream(node.source):
+            raise place.mistake("groups of a stream are no view", "write .materialize(name) behind the aggregate")
 
 
 def _unread(draft: Draft) -> tuple[Node, ...]:
@@ -152,7 +166,7 @@ def _below(node: Node) -> Iterator[Node]:
 def _in_order(stored: list[Table]) -> tuple[Table, ...]:
     """The tables, each over scans of others and behind the others it reads; else as they were declared."""
     scan_of: dict[Node, Scan] = {t.plan: Scan(t.name, t.plan.key, t.plan.columns) for t in stored}
-    tables = {table.name: replace(table, plan=_over_scans(table.plan, scan_of)) for table in stored}
+    tables = {table.name: replace(table, plan=_folding(_over_scans(table.plan, scan_of))) for table in stored}
     ordered: dict[str, Table] = {}
 
     def put(table: Table) -> None:
@@ -173,3 +187,9 @@ def _over_scans(node: Node, scan_of: Mapping[Node, Scan]) -> Node:
         return scan_of[source] if source in scan_of else _over_scans(source, scan_of)
 
     return over(node, below)
+
+
+def _folding(plan: Node) -> Node:
+    """A stored plan: an aggregate's own rows are there to fold into."""
+    fold = fold_of(plan) if isinstance(plan, Aggregate) else None
+    return replace(plan, fold=fold) if isinstance(plan, Aggregate) and isinstance(fold, Fold) else plan

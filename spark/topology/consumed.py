@@ -50,6 +50,16 @@ class Consumed:
         return Consumed("json", keys, kept, time)
 
 
+@dataclass(frozen=True)
+class Versioned:
+    """A table whose newest record is the one with the greatest timestamp (KIP-889): out of order is no update.
+
+    `history`, such as "7d", is how long its earlier versions can be asked for.
+    """
+
+    history: str
+
+
 def check_key(key: tuple[Column, ...], place: Place) -> None:
     """Refuse key columns of types that have no equality to rely on."""
     for column in key:

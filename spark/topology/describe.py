@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark.topology.ddl import quoted
+from spark.topology.durations import written
 from spark.topology.errors import shown
-from spark.topology.nodes import Aggregate, Join, Latest, Node, Scan, Select, inputs
-from spark.topology.words import costs, equal_keys, join_kind, title
+from spark.topology.fold import fold_of
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union, inputs, is_stream
+from spark.topology.words import costs, equal_keys, join_kind, select_kind, title
 
 if TYPE_CHECKING:
     from spark.topology.topology import Table, Topology
@@ -85,8 +87,8 @@ def _processors(topology: Topology) -> list[_Processor]:
         return found[-1].name
 
     def visit(node: Node, store: str | None = None) -> str:
-        if isinstance(node, Scan):
-            return names[node.table]
+        if isinstance(node, Scan | Records):
+            return names[node.table if isinstance(node, Scan) else node.source.table]
         if node not in names:
             reads = tuple(dict.fromkeys(visit(source) for source in inputs(node)))
             names[node] = add("Processor", _word(node), f"(stores: [{store or ''}])", reads)
@@ -102,14 +104,22 @@ def _processors(topology: Topology) -> list[_Processor]:
     return found
 
 
-def _word(node: Latest | Select | Join | Aggregate) -> str:
+_STREAM_WORDS = {"select_key": "KEY-SELECT", "map_values": "MAPVALUES", "filter": "FILTER"}
+
+
+def _word(node: Union | Latest | Select | Join | Aggregate) -> str:
+    """What Kafka Streams calls a node."""
     match node:
-        case Latest():
+        case Latest(source=Records()):
             return "KTABLE-SOURCE"
-        case Select(where=where):
-            return "KTABLE-MAPVALUES" if where is None else "KTABLE-FILTER"
-        case Aggregate():
-            return "KTABLE-AGGREGATE"
+        case Latest():
+            return "KSTREAM-TOTABLE"
+        case Union():
+            return "KSTREAM-MERGE"
+        case Select():
+            return f"{'KSTREAM' if is_stream(node) else 'KTABLE'}-{_STREAM_WORDS[select_kind(node)]}"
+        case Aggregate(source=source):
+            return f"{'KSTREAM' if is_stream(source) else 'KTABLE'}-AGGREGATE"
         case Join(how=how):
             return f"KTABLE-{'' if equal_keys(node) else 'FK-'}{'' if how == 'inner' else how.upper()}JOIN"
 
@@ -134,7 +144,8 @@ def _in_words(topology: Topology, table: Table) -> list[str]:
         f"  columns: {shown(value) or 'none'}",
         *_plan_in_words("is", table.plan, global_tables, "  "),
     ]
-    if not topology.settings.ansi and not isinstance(table.plan, Latest):
+    plain = isinstance(table.plan, Latest) and isinstance(table.plan.source, Records)
+    if not topology.settings.ansi and not plain:
         lines.append("  where an expression fails: null")
     ways = dict.fromkeys(costs(table.plan))
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in ways]
@@ -145,16 +156,27 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
     match node:
         case Scan(table=table):
             yield f"{indent}{label}: {table}{' (global table)' if table in global_tables else ''}"
-        case Latest():
+        case Records():
+            yield f"{indent}{label}: the records of topic {title(node)}"
+        case Union(left=left, right=right):
+            yield f"{indent}{label}: the records of both"
+            yield from _plan_in_words("left", left, global_tables, below)
+            yield from _plan_in_words("right", right, global_tables, below)
+        case Latest(source=source, history=history):
+            of = f" of topic {title(node)}" if isinstance(source, Records) else ""
             kind = ", a global table" if title(node) in global_tables else ""
-            yield f"{indent}{label}: the newest record of every key of topic {title(node)}{kind}"
-        case Select(source=source, select=select, where=where):
+            kind += "" if history is None else f", by timestamp (versioned, history {written(history)})"
+            yield f"{indent}{label}: the newest record of every key{of}{kind}"
+            if not isinstance(source, Records):
+                yield from _plan_in_words("of", source, global_tables, below)
+        case Select(source=source, select=select, where=where, rekeyed=rekeyed):
             computed = ", ".join(_item(name, text) for name, text in select[len(node.key) :])
-            yield f"{indent}{label}: " + (f"map_values {computed}" if where is None else f"filter {where}")
+            what = where if where is not None else ", ".join(rekeyed) if rekeyed is not None else computed
+            yield f"{indent}{label}: {select_kind(node)} {what}"
             yield from _plan_in_words("of", source, global_tables, below)
         case Aggregate(source=source, by=by, select=select):
             computed = ", ".join(_item(name, text) for name, text in select[len(by) :])
-            yield f"{indent}{label}: {computed} by {', '.join(by)}, each group computed again from its rows"
+            yield f"{indent}{label}: {computed} by {', '.join(by)}, {_strategy(node)}"
             yield from _plan_in_words("of", source, global_tables, below)
         case Join(left=left, right=right):
             yield f"{indent}{label}: {join_kind(node, global_tables)}"
@@ -162,9 +184,21 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
             yield from _plan_in_words("right", right, global_tables, below)
 
 
+def _strategy(aggregate: Aggregate) -> str:
+    """Fold or recompute, and why."""
+    if aggregate.fold is not None:
+        return "folded: the old value and the change give the new one"
+    why = fold_of(aggregate)
+    return f"each group computed again from its rows: {why if isinstance(why, str) else 'it is not stored itself'}"
+
+
 def _item(name: str, text: str) -> str:
     return text if text == quoted(name) else f"{text} AS {quoted(name)}"
 
 
 def _at(node: Node) -> str:
-    return f", at {node.line}" if isinstance(node, Select | Join | Aggregate) and node.line is not None else ""
+    return (
+        f", at {node.line}"
+        if isinstance(node, Select | Join | Aggregate | Latest | Union) and node.line is not None
+        else ""
+    )

@@ -9,8 +9,8 @@ from typing import Literal, NoReturn
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, store
-from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Line, Node, Select
+from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
+from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Latest, Line, Node, Select, Union
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import parse_aggregate, parse_expression
 from spark.topology.words import METHODS, title
@@ -116,21 +116,29 @@ class KTable:
         Args:
             columns: names of columns; for an expression, write map_values first.
         """
+        return KGroupedTable(self.draft, self.node, _columns("group_by", self.node, columns, user_line()))
+
+    def select_key(self, columns: str | Sequence[str]) -> KTable:
+        """The rows by another key: of rows that share it, the newest by event time.
+
+        Args:
+            columns: the column, or columns, of the new key; a row with a null among them is left out.
+        """
         line = user_line()
-        place = Place(f"group_by of {title(self.node)}", line, {"": self.node.columns})
-        if not columns:
-            raise place.mistake("no column is named", 'write group_by("column", ...)')
-        by: dict[str, Column] = {}
-        for text in columns:
-            column = parse_expression(text, place).column
-            if column is None or column.name.startswith("_"):
-                do = f"write map_values with '{text} AS name' first, and group by name"
-                raise place.mistake(f"{text!r} is not a column of the source", do)
-            if column.name in by:
-                raise place.mistake(f"{text!r} is named twice", "name each column once")
-            by[column.name] = column
-        check_key(tuple(by.values()), place)
-        return KGroupedTable(self.draft, self.node, tuple(by.values()))
+        by = _columns("select_key", self.node, _listed(columns), line)
+        names = tuple(column.name for column in by)
+        others = tuple(column for column in self.node.columns if column.name not in names)
+        # Two rows may come from one record: the old key tells them apart, so that all columns are of one row.
+        order = ", ".join(("_timestamp", "_topic", "_partition", "_offset", *map(quoted, self.node.key)))
+        newest = ((column.name, f"max_by({quoted(column.name)}, struct({order}))") for column in others)
+        select = (*((name, quoted(name)) for name in names), *newest)
+        return _view(self.draft, Aggregate(self.node, names, select, (*by, *others), line=line))
+
+    def to_stream(self) -> NoReturn:
+        """Not available: says what to write."""
+        place = Place(f"to_stream of {title(self.node)}", user_line(), {"": self.node.columns})
+        do = "use the table itself; its changes are the change feed of what materialize(name) stores"
+        raise place.mistake("the stream of a table's changes is not available in this release", do)
 
     def materialize(self, name: str) -> KTable:
         """Store the rows as a table of this name."""
@@ -162,11 +170,27 @@ class KGroupedTable:
         """
         return self._aggregated("aggregate", aggregates, user_line())
 
+    def reduce(self, **columns: str) -> KTable:
+        """Value columns of the source, each combined over the group's rows into one value of its own type.
+
+        As in `reduce(amount="sum(amount)", at="max(at)")`; where the result is of another type, write `aggregate`.
+        """
+        line = user_line()
+        place = Place(f"reduce of {title(self.node)}", line, {"": self.node.columns})
+        reduced = {}
+        for name, text in columns.items():
+            column = next((column for column in self.node.columns if column.name == name), None)
+            if column is None:
+                do = "write aggregate(...) for a new column" + did_you_mean(name, [c.name for c in self.node.columns])
+                raise place.mistake(f"{name!r} is not a column of the source", do)
+            reduced[name] = text if column.type is None else f"cast({text} AS {column.type})"
+        return self._aggregated("reduce", reduced, line)
+
     def _aggregated(self, method: str, aggregates: dict[str, str], line: Line) -> KTable:
         by = tuple(column.name for column in self.by)
         place = Place(f"{method} of {title(self.node)} by {', '.join(by)}", line, {"": self.node.columns})
         if not aggregates:
-            raise place.mistake("nothing is computed", 'write aggregate(total="sum(amount)"), or count()')
+            raise place.mistake("nothing is computed", f'write {method}(total="sum(amount)"), or count()')
         select, columns = [(name, quoted(name)) for name in by], list(self.by)
         for name, text in aggregates.items():
             if name.lower() in {column.name.lower() for column in columns}:
@@ -174,7 +198,12 @@ class KGroupedTable:
             found = parse_aggregate(text, by, place)
             select.append((name, found.text))
             columns.append(Column(legal_name(name, place), found.type))
-        return _view(self.draft, Aggregate(self.node, by, tuple(select), tuple(columns), line))
+        return _view(self.draft, Aggregate(self.node, by, tuple(select), tuple(columns), line=line))
+
+
+@dataclass(frozen=True, eq=False)
+class KGroupedStream(KGroupedTable):
+    """Records in groups. A record without a value is in none, and what was counted stays counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,11 +255,63 @@ class GlobalKTable:
 
 @dataclass(frozen=True, eq=False)
 class KStream:
-    """A stream: its records are landed, and that is all in this release."""
+    """A stream: records in their own right, also those whose key came before."""
 
     draft: Draft = field(repr=False)
-    topic: str
-    columns: tuple[Column, ...]
+    node: Node
+
+    def filter(self, sql: str) -> KStream:
+        """The records for which a condition is true. In a record without a value, all value columns are null."""
+        return self._seen(_filtered("filter", self.node, sql, user_line()))
+
+    def filter_not(self, sql: str) -> KStream:
+        """The records for which a condition is not true: what `filter` leaves out."""
+        return self._seen(_filtered("filter_not", self.node, sql, user_line()))
+
+    def map_values(self, select: str | Sequence[str]) -> KStream:
+        """Value columns computed from each record; a record without a value stays one. As a table's `map_values`."""
+        return self._seen(_mapped(self.node, select, user_line()))
+
+    def select_key(self, columns: str | Sequence[str]) -> KStream:
+        """The records by another key.
+
+        Args:
+            columns: the column, or columns, of the new key; for an expression, write map_values first.
+        """
+        line = user_line()
+        key = _columns("select_key", self.node, _listed(columns), line)
+        names = tuple(column.name for column in key)
+        chosen = (*key, *(column for column in self.node.columns if column.name not in names))
+        select = tuple((column.name, quoted(column.name)) for column in chosen)
+        return self._seen(Select(self.node, select, chosen, rekeyed=names, line=line))
+
+    def merge(self, other: KStream) -> KStream:
+        """The records of both streams, which have the same key and the same columns."""
+        line = user_line()
+        right = title(other.node) if isinstance(other, KStream) else type(other).__name__
+        place = Place(f"merge of {title(self.node)} with {right}", line, {"left": self.node.columns})
+        if not isinstance(other, KStream):
+            raise place.mistake(f"{right} is no stream", "merge what stream() returned; tables are joined")
+        if other.draft is not self.draft:
+            what = f"{right} belongs to another builder ({other.draft.name})"
+            raise place.mistake(what, f"declare its topic with the builder of {title(self.node)} ({self.draft.name})")
+        if (self.node.key, self.node.columns) != (other.node.key, other.node.columns):
+            place = Place(place.node, line, {"left": self.node.columns, "right": other.node.columns})
+            do = "write map_values and select_key first, so that names, types and order agree"
+            raise place.mistake("the two sides have other columns, or another key", do)
+        return self._seen(Union(self.node, other.node, line))
+
+    def to_table(self) -> KTable:
+        """The newest record of every key as a table; a record without a value deletes its key's row."""
+        return _view(self.draft, Latest(self.node, line=user_line()))
+
+    def group_by(self, *columns: str) -> KGroupedStream:
+        """The records in groups of equal columns, to be aggregated; as a table's `group_by`."""
+        return KGroupedStream(self.draft, self.node, _columns("group_by", self.node, columns, user_line()))
+
+    def _seen(self, node: Select | Union) -> KStream:
+        self.draft.written.append(node)
+        return KStream(self.draft, node)
 
     def join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
@@ -244,8 +325,41 @@ class KStream:
         """Not available: says what to write."""
         raise _stream_on_the_left("outer_join", self, other, user_line())
 
+    def materialize(self, name: str) -> NoReturn:
+        """Not available: says what to write."""
+        place = Place(f"{title(self.node)} as {name}", user_line(), {"": self.node.columns})
+        do = "write to_table() or group_by(...) first; the records themselves are in the landing"
+        raise place.mistake("a stream cannot be stored in this release", do)
 
-def _view(draft: Draft, node: Select | Join | Aggregate) -> KTable:
+    def to(self, topic: str) -> NoReturn:
+        """Not available: says what to write."""
+        place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
+        raise place.mistake("publishing is not available in this release", "write to_table().materialize(name)")
+
+
+def _listed(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _columns(method: str, source: Node, names: tuple[str, ...], line: Line) -> tuple[Column, ...]:
+    """The columns that a key is made of."""
+    place = Place(f"{method} of {title(source)}", line, {"": source.columns})
+    if not names:
+        raise place.mistake("no column is named", f'write {method}("column")')
+    found: dict[str, Column] = {}
+    for text in names:
+        column = parse_expression(text, place).column
+        if column is None or column.name.startswith("_"):
+            do = f"write map_values with '{text} AS name' first, and {method}(\"name\")"
+            raise place.mistake(f"{text!r} is not a column of the source", do)
+        if column.name in found:
+            raise place.mistake(f"{text!r} is named twice", "name each column once")
+        found[column.name] = column
+    check_key(tuple(found.values()), place)
+    return tuple(found.values())
+
+
+def _view(draft: Draft, node: Select | Join | Aggregate | Latest) -> KTable:
     draft.written.append(node)
     return KTable(draft, node)
 
@@ -255,7 +369,7 @@ def _filtered(method: Literal["filter", "filter_not"], source: Node, sql: str, l
     select, columns = select_values("*", source.key, place)
     where = parse_expression(sql, place).text
     where = where if method == "filter" else f"NOT coalesce({where}, false)"
-    return Select(source, select, columns, where, line)
+    return Select(source, select, columns, where, line=line)
 
 
 def _mapped(source: Node, select: str | Sequence[str], line: Line) -> Select:
@@ -275,8 +389,8 @@ def _joined(
 ) -> Join:
     place = _join_place(METHODS[how], left.node, other, line)
     if isinstance(other, KStream):
-        do = "streams cannot be joined in this release; for a table, declare the topic with table()"
-        raise place.mistake(f"{other.topic} is a stream, and no table can look a row up in it", do)
+        do = "streams cannot be joined in this release; write to_table() behind it, or declare the topic with table()"
+        raise place.mistake(f"{title(other.node)} is a stream, and no table can look a row up in it", do)
     if not isinstance(other, KTable | GlobalKTable):
         raise place.mistake(f"the right side is {other!r}", "join a handle that table() or global_table() returned")
     if other.draft is not left.draft:
@@ -314,7 +428,7 @@ def _join_place(method: str, left: Node, other: object, line: Line) -> Place:
             line,
             {"left": left.columns, "right": other.node.columns},
         )
-    right = other.topic if isinstance(other, KStream) else type(other).__name__
+    right = title(other.node) if isinstance(other, KStream) else type(other).__name__
     return Place(f"{method} of {title(left)} with {right}", line, {"left": left.columns})
 
 
@@ -333,6 +447,5 @@ def _global_on_the_left(method: str, left: Node, other: object, line: Line) -> T
 
 def _stream_on_the_left(method: str, left: KStream, other: object, line: Line) -> TopologyError:
     right = title(other.node) if isinstance(other, KTable | GlobalKTable) else "a stream"
-    place = Place(f"{method} of {left.topic} with {right}", line, {"left": left.columns})
-    do = "declare the topic with table(); its handle has filter, map_values, join, left_join and materialize"
-    return place.mistake("a stream is landed and has no operators in this release", do)
+    place = Place(f"{method} of {title(left.node)} with {right}", line, {"left": left.node.columns})
+    return place.mistake("streams cannot be joined in this release", "write to_table() first, and join the table")

@@ -35,7 +35,7 @@ class Place:
     """
 
     node: str
-    line: Line
+    line: Line | None
     columns: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
 
     def mistake(self, what: str, do: str) -> TopologyError:

@@ -39,10 +39,51 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Latest:
-    """The newest record of every key of a landing; a tombstone is no row."""
+class Records:
+    """A stream: the records of a landing, each in its own right. One without a value is null in every value column."""
 
     source: Scan
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.source.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The key's columns, then the value's."""
+        return self.source.columns
+
+
+@dataclass(frozen=True)
+class Union:
+    """The records of two streams that have the same columns."""
+
+    left: Node
+    right: Node
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.left.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The key's columns, then the value's."""
+        return self.left.columns
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest record of every key of a stream; one without a value is no row.
+
+    Newest is by offset; where `history` (milliseconds) is given the table is versioned, and newest is by timestamp.
+    """
+
+    source: Node
+    history: int | None = None
+    line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -59,7 +100,8 @@ class Latest:
 class Select:
     """The rows where a condition is true, with value columns computed from them; the key is passed through.
 
-    `select` holds (column, expression) for every column of `columns`, key columns first.
+    `select` holds (column, expression) for every column of `columns`, key columns first. A stream may take another
+    key: `rekeyed` names its columns.
     The line never compares: the same question asked twice is one question.
     """
 
@@ -67,12 +109,13 @@ class Select:
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
     where: str | None = None
+    rekeyed: tuple[str, ...] | None = None
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The names of the key columns."""
-        return self.source.key
+        return self.source.key if self.rekeyed is None else self.rekeyed
 
 
 @dataclass(frozen=True)
@@ -101,17 +144,38 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Partial:
+    """What a fold keeps of a group: a hidden column, the aggregate it is, and how two parts of a group make one."""
+
+    name: str
+    text: str
+    how: Literal["sum", "min", "max"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How an aggregate is kept up to date without its other rows.
+
+    `select` holds (column, expression over the partials) for every aggregated column. The first partial counts rows.
+    """
+
+    partials: tuple[Partial, ...]
+    select: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """One row for every group of source rows. A row with a null among the group's columns is in no group.
 
     `select` holds (column, expression) for every column of `columns`: those grouped by, which are the key, then the
-    aggregates.
+    aggregates. A stored aggregate has a `fold` where its aggregates allow one; a view has none.
     """
 
     source: Node
     by: tuple[str, ...]
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
+    fold: Fold | None = None
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -120,29 +184,34 @@ class Aggregate:
         return self.by
 
 
-Node = Scan | Latest | Select | Join | Aggregate
+Node = Scan | Records | Union | Latest | Select | Join | Aggregate
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
-    """The nodes a node reads, left to right."""
+    """The nodes a node reads, left to right. A stream of records is bound to its landing."""
     match node:
         case Scan():
             return ()
-        case Latest(source=source) | Select(source=source) | Aggregate(source=source):
+        case Records(source=source) | Latest(source=source) | Select(source=source) | Aggregate(source=source):
             return (source,)
-        case Join(left=left, right=right):
+        case Union(left=left, right=right) | Join(left=left, right=right):
             return (left, right)
 
 
 def over(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The same node over changed inputs. A `Latest` is bound to its landing and stays as it is."""
+    """The same node over changed inputs. Records are bound to their landing and stay as they are."""
     match node:
-        case Select(source=source) | Aggregate(source=source):
+        case Latest(source=source) | Select(source=source) | Aggregate(source=source):
             return replace(node, source=change(source))
-        case Join(left=left, right=right):
+        case Union(left=left, right=right) | Join(left=left, right=right):
             return replace(node, left=change(left), right=change(right))
         case _:
             return node
+
+
+def is_stream(node: Node) -> bool:
+    """Whether a node is records in their own right, not rows by key."""
+    return isinstance(node, Records | Union) or (isinstance(node, Select) and is_stream(node.source))
 
 
 def scans(node: Node) -> tuple[Scan, ...]:

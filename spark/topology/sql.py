@@ -57,11 +57,7 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
     check_row_alone(found, but_aggregates=True)
     check_shape(found)
     sql = found.sql
-    calls = [
-        (start, _closes(sql.tokens, end))
-        for start, end in found.names("function")
-        if is_aggregate(sql.at(end - 1).name.lower())
-    ]
+    calls = [(start, close) for start, _, close in aggregate_calls(found)]
     depth = depths(sql.tokens)
     if any(token.is_("as") and depth[index] == 0 for index, token in enumerate(sql.tokens)):
         raise place.mistake(f"{text!r} has a second name", "leave out AS; the argument's name is the column's")
@@ -79,6 +75,15 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
             raise sql.wrong(start, what, f"write max({sql.at(start).text}), or group by it")
     counts = len(calls) == 1 and calls[0] == (0, len(sql.tokens) - 1) and sql.at(0).is_("count", "count_if")
     return Expression(text_of(sql.tokens), "bigint" if counts else _cast_type(found))
+
+
+def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
+    """Where the calls of aggregates begin, and where their arguments' brackets open and close."""
+    return [
+        (start, end, _closes(found.sql.tokens, end))
+        for start, end in found.names("function")
+        if is_aggregate(found.sql.at(end - 1).name.lower())
+    ]
 
 
 def column_named(name: str, columns: tuple[Column, ...]) -> Column | None:

@@ -11,7 +11,22 @@ from spark.topology.consumed import Consumed as Consumed  # a source's part, and
 from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.nodes import Aggregate, Column, Join, Latest, Line, Node, Scan, Select, over, scans
+from spark.topology.nodes import (
+    Aggregate,
+    Column,
+    Fold,
+    Join,
+    Latest,
+    Line,
+    Node,
+    Partial,
+    Records,
+    Scan,
+    Select,
+    Union,
+    over,
+    scans,
+)
 from spark.topology.plain import Plain, from_plain, to_plain
 
 SourceKind = Literal["table", "global_table", "stream"]
@@ -115,7 +130,8 @@ class Topology:
             return _hash(self.to_dict())
         plan = self.table(table).plan
         # A topic's table holds what was decoded: no rule of expressions changes it.
-        rules: list[Plain] = [] if self.settings.ansi or isinstance(plan, Latest) else ["without ANSI rules"]
+        source = plan.source if isinstance(plan, Latest) else None
+        rules: list[Plain] = [] if self.settings.ansi or isinstance(source, Records) else ["without ANSI rules"]
         return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns), *rules])
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
@@ -125,7 +141,10 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (Aggregate, Column, Consumed, Join, Latest, Scan, Select, Settings, Source, Table, Topology)
+    for kind in (
+        *(Aggregate, Column, Consumed, Fold, Join, Latest, Partial, Records, Scan, Select, Union),
+        *(Settings, Source, Table, Topology),
+    )
 }
 
 
@@ -134,6 +153,8 @@ def _names_alone(node: Node) -> Node:
     match node:
         case Scan():
             return replace(node, columns=())
+        case Records():
+            return replace(node, source=replace(node.source, columns=()))
         case Select(where=str()) if all(text == quoted(name) for name, text in node.select):
             return replace(node, source=_names_alone(node.source), select=(), columns=())
         case _:

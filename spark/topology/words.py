@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate, How, Join, Latest, Node, Scan, Select
+from spark.topology.nodes import (
+    Aggregate,
+    Fold,
+    How,
+    Join,
+    Latest,
+    Node,
+    Records,
+    Scan,
+    Select,
+    Union,
+    is_stream,
+    scans,
+)
 
 METHODS: dict[How, str] = {"inner": "join", "left": "left_join", "outer": "outer_join"}
 
@@ -13,14 +26,34 @@ def title(node: Node) -> str:
     match node:
         case Scan(table=table):
             return table
-        case Latest(source=landing):
+        case Records(source=landing) | Latest(source=Records(source=landing)):
             return landing.table.removeprefix("_landing/")
-        case Select(source=source, where=where):
-            return f"{'map_values' if where is None else 'filter'} of {title(source)}"
+        case Latest(source=source):
+            return f"to_table of {title(source)}"
+        case Union(left=left, right=right):
+            return f"merge of {title(left)} and {title(right)}"
+        case Select(source=source):
+            return f"{select_kind(node)} of {title(source)}"
         case Aggregate(source=source, by=by):
             return f"aggregate of {title(source)} by {', '.join(by)}"
         case Join(left=left, right=right, how=how):
             return f"{METHODS[how]} of {title(left)} with {title(right)}"
+
+
+def select_kind(select: Select) -> str:
+    """The method that wrote a selection."""
+    if select.rekeyed is not None:
+        return "select_key"
+    return "map_values" if select.where is None else "filter"
+
+
+def by_arrival(latest: Latest) -> bool:
+    """Whether a key's newest record is among the new ones, if there are any.
+
+    It need not be where timestamps decide, or where several topics are merged, which have no order between them but
+    time.
+    """
+    return latest.history is None and len(scans(latest)) == 1
 
 
 def equal_keys(join: Join) -> bool:
@@ -43,12 +76,17 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
     match node:
         case Scan():
             return ((node, "the changed keys"),)
+        case Records(source=source):
+            return ((source, "the new records"),)
+        case Union(left=left, right=right):
+            return costs(left) + costs(right)
         case Latest(source=source):
-            return ((source, "the keys of the new records"),)
+            again = "" if by_arrival(node) else f", and a scan of {title(source)} for all records that have them"
+            return tuple((scan, f"the keys of the new records{again}") for scan, _ in costs(source))
         case Select(source=source):
             return costs(source)
-        case Aggregate(source=source):
-            again = f", and a scan of {title(source)} for the rows of their groups, old and new"
+        case Aggregate(source=source, fold=fold):
+            again = _regrouping(source, fold)
             return tuple((scan, words + again) for scan, words in costs(source))
         case Join(left=left, right=right, on=on, drive=drive):
             looked_up = f", each looked up once in {title(right)}"
@@ -71,3 +109,14 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
                 *((scan, words + looked_up) for scan, words in costs(left)),
                 *((scan, words + back) for scan, words in costs(right)),
             )
+
+
+def _regrouping(source: Node, fold: Fold | None) -> str:
+    """What an aggregate looks at, besides the changed rows."""
+    if fold is None:
+        return f", and a scan of {title(source)} for the rows of their groups, old and new"
+    if is_stream(source):
+        return ", each folded into its group"
+    extremes = any(partial.how != "sum" for partial in fold.partials)
+    which = "newest, least or greatest" if extremes else "newest"
+    return f", each folded into its group; where a group's {which} row left, a scan of {title(source)} for its rows"

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark.operators.algebra import ALL, PRESENT, rows, touched
-from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Latest, Node, Scan, Select
+from spark.topology.fold import fold_of
+from spark.topology.nodes import (
+    Aggregate,
+    Column,
+    Drive,
+    Fold,
+    How,
+    Join,
+    Latest,
+    Node,
+    Records,
+    Scan,
+    Select,
+    Union,
+)
 from tests import reference
-from tests.laws.worlds import COLUMNS, KEYS, Frames, Moves, table, worlds
+from tests.laws.worlds import COLUMNS, KEYS, TOPICS, Frames, Moves, table, worlds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +34,7 @@ if TYPE_CHECKING:
 
 WORLDS = 150
 A, B, C = table("a"), table("b"), table("c")
-LANDING = Scan("_landing/l", ("world", "k"), COLUMNS)
+L, M = (Records(Scan(f"_landing/{topic}", ("world", "k"), COLUMNS)) for topic in TOPICS)
 NAMES = ("world", "k", "f", "v", *reference.OURS)
 KEY = (("world", "left.world"), ("k", "left.k"))
 W, K = Column("world", "int"), Column("k", "int")
@@ -55,9 +70,34 @@ def regrouped(source: Aggregate) -> Aggregate:
     return Aggregate(source, ("world", "n"), (("world", "world"), ("n", "n"), ("total", "sum(total)")), columns)
 
 
+def folding(source: Node, by: str = "f", **texts: str) -> Aggregate:
+    """A stored aggregate whose every column folds."""
+    columns = (W, Column(by, "int"), *(Column(name, None) for name in texts))
+    plan = Aggregate(source, ("world", by), (("world", "world"), (by, by), *texts.items()), columns)
+    fold = fold_of(plan)
+    assert isinstance(fold, Fold), fold
+    return replace(plan, fold=fold)
+
+
+def rekeyed(source: Node) -> Select:
+    """A stream by another key."""
+    names = ("world", "f", "k", "v")
+    columns = tuple(next(column for column in COLUMNS if column.name == name) for name in names)
+    return Select(source, tuple((name, name) for name in names), columns, rekeyed=("world", "f"))
+
+
+SUMS = {"n": "count(1)", "total": "sum(v)", "mean": "avg(v)", "known": "count(v)"}
+EXTREMES = {"n": "count(1)", "least": "min(v)", "most": "max(v)", "spread": "max(v) - min(v)"}
+
 PLANS: dict[str, Node] = {
     "scan": A,
-    "latest": Latest(LANDING),
+    "latest": Latest(L),
+    "versioned": Latest(L, history=1),
+    "to table": Latest(kept(L, "v > 0")),
+    "select key": Latest(rekeyed(L)),
+    "merge": Latest(Union(L, M)),
+    "merge of views": Latest(Union(kept(L, "v > 0"), kept(M, "v > 1"))),
+    "versioned merge": Latest(Union(L, M), history=1),
     "filter": kept(A, "v > 0"),
     "map": Select(A, (("world", "world"), ("k", "k"), ("v", "f + 1")), (W, K, Column("v", "int"))),
     "fk inner": join(A, B, "inner"),
@@ -90,7 +130,18 @@ PLANS: dict[str, Node] = {
         ),
         "left",
     ),
-    "latest joined": join(Latest(LANDING), B, "inner"),
+    "latest joined": join(Latest(L), B, "inner"),
+    "versioned joined": join(A, Latest(L, history=1), "left", on="k"),
+    "fold": folding(A, **SUMS),
+    "fold of extremes": folding(A, **EXTREMES),
+    "fold of a filter": folding(kept(A, "v > 0"), **SUMS),
+    "fold of a join": folding(join(A, B, "left"), by="v", n="count(1)", most="max(f)"),
+    "fold of an aggregate": folding(aggregate(A), by="n", total="sum(cast(total AS bigint))"),
+    "fold of latest": folding(Latest(L), **SUMS),
+    "fold of a stream": folding(L, **SUMS),
+    "fold of a stream's extremes": folding(kept(M, "v > 0"), **EXTREMES),
+    "fold of a merge": folding(rekeyed(Union(L, M)), by="k", **SUMS),
+    "stream computed again": aggregate(Union(L, M)),
 }
 
 
@@ -102,6 +153,16 @@ MEANING: reference.Meaning = {
     "count(1)": len,
     "sum(v)": lambda rows: total(rows, "v"),
     "sum(total)": lambda rows: total(rows, "total"),
+    "avg(v)": lambda rows: (total(rows, "v") or 0) / known(rows, "v") if known(rows, "v") else None,
+    "count(v)": lambda rows: known(rows, "v"),
+    "min(v)": lambda rows: min((row["v"] for row in rows if row["v"] is not None), default=None),
+    "max(f)": lambda rows: max((row["f"] for row in rows if row["f"] is not None), default=None),
+    "max(v) - min(v)": lambda rows: (
+        max(row["v"] for row in rows if row["v"] is not None) - min(row["v"] for row in rows if row["v"] is not None)
+        if known(rows, "v")
+        else None
+    ),
+    "sum(cast(total AS bigint))": lambda rows: total(rows, "total"),
     "max(v)": lambda rows: max((row["v"] for row in rows if row["v"] is not None), default=None),
     "array_join(sort_array(collect_list(v)), ',')": lambda rows: ",".join(
         str(v) for v in sorted(row["v"] for row in rows if row["v"] is not None)
@@ -130,10 +191,11 @@ def test_touched_keys_are_enough_and_have_the_right_rows(session: SparkSession, 
     world = worlds(seed=len(name), count=WORLDS, names="abc")
     before = Frames(session, world.before, [record for record in world.records if record[-1] == 1])
     after = Frames(session, world.after, world.records)
-    was, now = keyed(plan, rows(plan, ALL, before)), keyed(plan, rows(plan, ALL, after))
+    own = rows(plan, ALL, before)
+    was, now = keyed(plan, own), keyed(plan, rows(plan, ALL, after))
     assert now != was
 
-    found = touched(plan, Moves(before, after, frozenset(), few))
+    found = touched(plan, Moves(before, after, frozenset(), few, own))
     assert found is not None
     is_touched = keyed(plan, found)
 
@@ -153,7 +215,7 @@ def test_rows_are_those_of_the_reference(session: SparkSession, name: str) -> No
     records = [dict(zip((*NAMES, "_deleted", "_error", "_batch"), record, strict=True)) for record in world.records]
     expected = reference.rows(plan, tables, records, MEANING)
     columns = [column.name for column in plan.columns] + list(reference.OURS)
-    found = keyed(plan, rows(plan, ALL, Frames(session, world.after, world.records)))
+    found = keyed(plan, rows(plan, ALL, Frames(session, world.after, world.records)), columns)
     assert found == {key: tuple(row[column] for column in columns) for key, row in expected.items()}
 
 
@@ -174,8 +236,9 @@ def test_an_input_that_did_not_move_touches_nothing(session: SparkSession, still
     world = worlds(seed=1, count=WORLDS, names="ab")
     unmoved = {name: world.before[name] if name in still else world.after[name] for name in "ab"}
     before, after = Frames(session, world.before, []), Frames(session, unmoved, [])
-    was, now = keyed(plan, rows(plan, ALL, before)), keyed(plan, rows(plan, ALL, after))
-    found = touched(plan, Moves(before, after, frozenset(still), few=True))
+    own = rows(plan, ALL, before)
+    was, now = keyed(plan, own), keyed(plan, rows(plan, ALL, after))
+    found = touched(plan, Moves(before, after, frozenset(still), few=True, own=own))
     is_touched = {} if found is None else keyed(plan, found)
     assert (found is None) == (still == {"a", "b"})
     assert {key for key in was | now if was.get(key) != now.get(key)} <= is_touched.keys()
@@ -185,8 +248,9 @@ def test_a_lookup_only_join_is_touched_by_its_left_side_alone(session: SparkSess
     plan = join(A, B, "left", drive="left")
     world = worlds(seed=2, count=WORLDS, names="ab")
     before, after = Frames(session, world.before, []), Frames(session, world.after, [])
-    assert touched(plan, Moves(before, after, frozenset("a"), few=True)) is None
-    found = touched(plan, Moves(before, after, frozenset("b"), few=True))
+    own = rows(plan, ALL, before)
+    assert touched(plan, Moves(before, after, frozenset("a"), few=True, own=own)) is None
+    found = touched(plan, Moves(before, after, frozenset("b"), few=True, own=own))
     assert found is not None
     now = keyed(plan, rows(plan, ALL, after))
     assert {key: row[:-1] for key, row in keyed(plan, found).items() if row[-1]} == {
@@ -200,11 +264,20 @@ def total(rows: list[reference.Row], name: str) -> int | None:
     return sum(values) if values else None
 
 
-def keyed(plan: Node, frame: DataFrame) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """The rows by key; a key twice fails."""
-    names = [column.name for column in plan.columns]
-    names += ["_timestamp", "_topic", "_partition", "_offset"] + ([PRESENT] if PRESENT in frame.columns else [])
-    found = [tuple(row) for row in frame.select(*names).collect()]
+def known(rows: list[reference.Row], name: str) -> int:
+    """How many values are not null."""
+    return sum(row[name] is not None for row in rows)
+
+
+def keyed(
+    plan: Node, frame: DataFrame, columns: list[str] | None = None
+) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """The rows by key, what a fold keeps for itself included, unless other columns are named; a key twice fails."""
+    names = [column.name for column in plan.columns] + list(reference.OURS)
+    if isinstance(plan, Aggregate) and plan.fold is not None:
+        names += [partial.name for partial in plan.fold.partials]
+    names += [PRESENT] if PRESENT in frame.columns else []
+    found = [tuple(row) for row in frame.select(*(columns or names)).collect()]
     by_key = {row[:2]: row for row in found}
     assert len(by_key) == len(found), "a key has two rows"
     return by_key

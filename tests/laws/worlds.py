@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = range(4)
+TOPICS = ("l", "m")  # of the two landings
 COLUMNS = (Column("world", "int"), Column("k", "int"), Column("f", "int"), Column("v", "int"))
 OURS = "_timestamp timestamp, _topic string, _partition int, _offset bigint"
 SCHEMA = f"world int, k int, f int, v int, {OURS}"
@@ -33,7 +35,7 @@ def table(name: str) -> Scan:
 
 @dataclass(frozen=True)
 class World:
-    """Stored tables before and after a span, and a landing with its records and how many of them are new."""
+    """Stored tables before and after a span, and the records of two landings, by their batch old or new."""
 
     before: dict[str, Rows]
     after: dict[str, Rows]
@@ -57,12 +59,12 @@ def worlds(seed: int, count: int, names: Iterable[str]) -> World:
                     before[name][world, k] = old
                 if new is not None:
                     after[name][world, k] = new
-        offsets = dict.fromkeys(range(3), 0)
+        offsets: Counter[tuple[str, int]] = Counter()
         for batch in (1, 2, 3):
-            for _ in range(rng.randrange(5)):
-                partition = rng.randrange(3)
-                offsets[partition] += 1
-                records.append(_record(rng, world, partition, offsets[partition], batch))
+            for _ in range(rng.randrange(9)):
+                place = rng.choice(TOPICS), rng.randrange(3)
+                offsets[place] += 1
+                records.append(_record(rng, world, *place, offsets[place], batch))
     return World(before, after, records)
 
 
@@ -73,12 +75,12 @@ def _maybe_row(rng: random.Random, world: int, k: int) -> Row | None:
     return (world, k, f, rng.choice([None, 0, 1, 2]), _at(rng), "t", rng.randrange(2), rng.randrange(100))
 
 
-def _record(rng: random.Random, world: int, partition: int, offset: int, batch: int) -> Row:
+def _record(rng: random.Random, world: int, topic: str, partition: int, offset: int, batch: int) -> Row:
     k = rng.choice([None, *KEYS])
     error = "does not decode" if rng.random() < 0.1 else None
     values = (None, None) if rng.random() < 0.3 else (rng.choice([None, *KEYS]), rng.randrange(3))
     deleted = values == (None, None)
-    return (world, k, *values, _at(rng), "t", partition, offset, deleted, error, batch)
+    return (world, k, *values, _at(rng), topic, partition, offset, deleted, error, batch)
 
 
 def _at(rng: random.Random) -> object:
@@ -96,7 +98,8 @@ class Frames:
     def stored(self, scan: Scan) -> DataFrame:
         """All rows, or all records."""
         if scan.table.startswith("_landing/"):
-            return self.session.createDataFrame(self.records, RECORDS)
+            topic = scan.table.removeprefix("_landing/")
+            return self.session.createDataFrame([record for record in self.records if record[5] == topic], RECORDS)
         return self.session.createDataFrame(list(self.rows[scan.table].values()), SCHEMA)
 
 
@@ -108,10 +111,15 @@ class Moves:
     after: Frames
     still: frozenset[str]
     few: bool
+    own: DataFrame
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""
         return frame
+
+    def none(self, frame: DataFrame) -> bool:
+        """Whether a frame has no rows, if it was kept."""
+        return self.few and frame.isEmpty()
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input takes part in the span."""
@@ -119,10 +127,19 @@ class Moves:
 
     def changes(self, scan: Scan) -> DataFrame:
         """The changed keys, each with its new row or its absence."""
-        old, new = self.before.rows[scan.table], self.after.rows[scan.table]
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key) or sum(key) % 5 == 0]
+        new = self.after.rows[scan.table]
+        keys = self._keys(scan)
         rows = [(*new[key], True) if key in new else (*key, *([None] * 6), False) for key in keys]
         return self.after.session.createDataFrame(rows, f"{SCHEMA}, _present boolean")
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """The rows that were at the keys that `changes` names."""
+        old = self.before.rows[scan.table]
+        return self.after.session.createDataFrame([old[key] for key in self._keys(scan) if key in old], SCHEMA)
+
+    def _keys(self, scan: Scan) -> list[tuple[int, int]]:
+        old, new = self.before.rows[scan.table], self.after.rows[scan.table]
+        return [key for key in {**old, **new} if old.get(key) != new.get(key) or sum(key) % 5 == 0]
 
     def records(self, scan: Scan) -> DataFrame:
         """The records of the later batches."""

@@ -38,6 +38,15 @@ class DrawnSpan:
         """Computed as often as it is read."""
         return frame
 
+    @property
+    def own(self) -> DataFrame:
+        """No drawn table folds into its own rows."""
+        raise NotImplementedError
+
+    def none(self, frame: DataFrame) -> bool:
+        """Whether a frame has no rows."""
+        return frame.isEmpty()
+
     def moved(self, scan: Scan) -> bool:
         """An input moved if changes of it were drawn."""
         return scan.table in self.changed
@@ -45,6 +54,10 @@ class DrawnSpan:
     def changes(self, scan: Scan) -> DataFrame:
         """The drawn changes of a table."""
         return self.changed[scan.table]
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """The drawn rows at the keys that changed."""
+        return self.before.stored(scan).join(self.changes(scan), list(scan.key), "left_semi")
 
     def records(self, scan: Scan) -> DataFrame:
         """The drawn new records of a landing."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark.operators.algebra import ALL, rows, touched
-from spark.topology.nodes import Column, Latest, Scan
+from spark.topology.nodes import Column, Latest, Records, Scan
 from tests.tables import assert_table
 
 if TYPE_CHECKING:
     from tests.operators.drawn import Draw
 
-ITEMS = Latest(Scan("items", ("id",), (Column("id", "bigint"), Column("name", "string"))))
-PAIRS = Latest(Scan("pairs", ("a", "b"), (Column("a", "int"), Column("b", "int"), Column("v", "int"))))
+ITEMS = Latest(Records(Scan("items", ("id",), (Column("id", "bigint"), Column("name", "string")))))
+PAIRS = Latest(Records(Scan("pairs", ("a", "b"), (Column("a", "int"), Column("b", "int"), Column("v", "int")))))
 RECORD = (
     "id bigint | name string | _partition int | _offset bigint | _timestamp timestamp | _deleted boolean"
     " | _error string | _batch bigint\n"

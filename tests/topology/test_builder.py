@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark.topology import Consumed, StreamsBuilder, TopologyError
-from spark.topology.nodes import Column, Join, Latest, Scan, Select, inputs
+from spark.topology.nodes import Column, Join, Latest, Records, Scan, Select, inputs
 from tests.topology.shop import Shop
 
 ORDER_COLUMNS = (
@@ -61,7 +61,7 @@ def test_the_design_example_builds_as_written() -> None:
 
 def test_a_topic_table_is_the_newest_record_of_its_landing() -> None:
     topology = Shop().builder.build()
-    assert topology.table("orders").plan == Latest(Scan("_landing/orders", ("order_id",), ORDER_COLUMNS))
+    assert topology.table("orders").plan == Latest(Records(Scan("_landing/orders", ("order_id",), ORDER_COLUMNS)))
     assert topology.source("orders").landing == "_landing/orders"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.topology import Consumed, StreamsBuilder, Topology
+from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
 from tests.topology.shop import Shop, whole_shop
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -91,10 +91,68 @@ def test_groups_and_outer_joins_are_told() -> None:
         "sold\n"
         "  key: sku string\n"
         "  columns: sold\n"
-        "  is: sum(quantity) AS sold by sku, each group computed again from its rows\n"
+        "  is: sum(quantity) AS sold by sku, folded: the old value and the change give the new one\n"
         "    of: orders\n"
-        "  a change of orders costs: the changed keys, and a scan of orders for the rows of their groups, old and new\n"
+        "  a change of orders costs: the changed keys, each folded into its group; "
+        "where a group's newest row left, a scan of orders for its rows\n"
     )
     assert "  is: primary-key outer join on id, both sides drive\n" in topology.describe("noted")
     assert "KTABLE-OUTERJOIN" in topology.describe()
     assert "KTABLE-AGGREGATE" in topology.describe()
+
+
+def test_an_aggregate_says_why_it_does_not_fold() -> None:
+    builder = StreamsBuilder("shop")
+    orders = builder.table("orders", Consumed.json(key="id bigint", value="sku string, price double, n int"))
+    by_sku = orders.group_by("sku")
+    by_sku.aggregate(prices="sum(price)").materialize("priced")
+    by_sku.aggregate(middle="percentile(n, 0.5)").materialize("middle")
+    by_sku.count().filter("count > 1").materialize("several")
+    topology = builder.build()
+    again = "each group computed again from its rows"
+    assert (
+        f"{again}: price is double; an integer, or a decimal of fewer digits, would fold: sum(cast(price AS ...))"
+        in (topology.describe("priced"))
+    )
+    assert f"{again}: percentile(n, 0.5) needs all rows of its group\n" in topology.describe("middle")
+    assert f"{again}: it is not stored itself\n" in topology.describe("several")
+
+
+def test_streams_are_told() -> None:
+    builder = StreamsBuilder("shop")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    views = builder.stream("views", Consumed.json(key="user string", value="sku string"))
+    both = clicks.filter("sku <> ''").merge(views).select_key("sku")
+    both.to_table().materialize("newest")
+    both.group_by("sku").count().materialize("counted")
+    topology = builder.build()
+    assert topology.describe("newest") == (
+        "newest\n"
+        "  key: sku string\n"
+        "  columns: user string\n"
+        "  is: the newest record of every key\n"
+        "    of: select_key sku\n"
+        "      of: the records of both\n"
+        "        left: filter sku <> ''\n"
+        "          of: the records of topic clicks\n"
+        "        right: the records of topic views\n"
+        "  a change of _landing/clicks costs: the keys of the new records, and a scan of "
+        "select_key of merge of filter of clicks and views for all records that have them\n"
+        "  a change of _landing/views costs: the keys of the new records, and a scan of "
+        "select_key of merge of filter of clicks and views for all records that have them\n"
+    )
+    assert "a change of _landing/clicks costs: the new records, each folded into its group\n" in (
+        topology.describe("counted")
+    )
+    printed = topology.describe()
+    for word in ("KSTREAM-FILTER", "KSTREAM-MERGE", "KSTREAM-KEY-SELECT", "KSTREAM-TOTABLE", "KSTREAM-AGGREGATE"):
+        assert word in printed
+    assert Topology.from_dict(topology.to_dict()) == topology
+
+
+def test_a_versioned_table_says_so() -> None:
+    builder = StreamsBuilder("shop")
+    builder.table("prices", Consumed.json(key="sku string", value="price int"), versioned=Versioned("36h"))
+    assert "the newest record of every key of topic prices, by timestamp (versioned, history 36h)" in (
+        builder.build().describe("prices")
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
+from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError, Versioned
 from spark.topology.dsl import KTable
 from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
 
@@ -285,11 +285,11 @@ def test_a_global_table_is_no_left_side(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["join", "left_join", "outer_join"])
-def test_a_stream_has_no_operators(method: str) -> None:
+def test_a_stream_is_not_joined_yet(method: str) -> None:
     message = raised(lambda shop: getattr(shop.clicks, method)(shop.products, on="sku", select=["left.*"]))
-    assert message.startswith(f"{method} of clicks with products: a stream is landed and has no operators")
+    assert message.startswith(f"{method} of clicks with products: streams cannot be joined in this release")
     assert "left has: user_id bigint, sku string, at timestamp\n" in message
-    assert "filter, map_values, join, left_join and materialize" in message
+    assert "write to_table() first" in message
 
 
 def test_a_lookup_only_join_that_is_not_stored_is_refused_at_its_own_line() -> None:
@@ -392,13 +392,13 @@ SOURCES: list[tuple[str, str, Act]] = [
     ),
     (
         "table prices",
-        "versioned tables are not available in this release",
-        lambda shop: shop.builder.table("prices", PRODUCTS, versioned="7 days"),
+        "'7 days' is no length of time",
+        lambda shop: shop.builder.table("prices", PRODUCTS, versioned=Versioned("7 days")),
     ),
     (
         "global_table prices",
-        "leave out versioned=",
-        lambda shop: shop.builder.global_table("prices", PRODUCTS, versioned="7 days"),
+        'write versioned=Versioned("7d")',
+        lambda shop: shop.builder.global_table("prices", PRODUCTS, versioned="7d"),  # type: ignore[arg-type]  # the mistake
     ),
     (
         "table prices",
@@ -568,3 +568,38 @@ def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
     message = raised(lambda _: Consumed.json(key="id int", value=f"v {kind}"))
     assert f"the column 'v' is {kind.lower()}" in message
     assert "declare v as string" in message
+
+
+@pytest.mark.parametrize(
+    ("told", "what", "mistake"),
+    [
+        ("select_key of clicks", "'nobody' is not a column", lambda shop: shop.clicks.select_key("nobody")),
+        ("select_key of clicks", "'upper(sku)' is not a column", lambda shop: shop.clicks.select_key(["upper(sku)"])),
+        ("select_key of orders", "no column is named", lambda shop: shop.orders.select_key([])),
+        ("select_key of orders", "'SKU' is named twice", lambda shop: shop.orders.select_key(["sku", "SKU"])),
+        ("merge of clicks with KTable", "KTable is no stream", lambda shop: shop.clicks.merge(shop.orders)),
+        (
+            "merge of clicks with select_key of clicks",
+            "the two sides have other columns, or another key",
+            lambda shop: shop.clicks.merge(shop.clicks.select_key("sku")),
+        ),
+        ("clicks as all", "a stream cannot be stored", lambda shop: shop.clicks.materialize("all")),
+        ("clicks to topic all", "publishing is not available", lambda shop: shop.clicks.to("all")),
+        ("to_stream of orders", "is not available in this release", lambda shop: shop.orders.to_stream()),
+        (
+            "reduce of orders",
+            "'amuont' is not a column of the source",
+            lambda shop: shop.orders.group_by("sku").reduce(amuont="sum(amount)"),
+        ),
+        (
+            "aggregate of clicks by sku",
+            "groups of a stream are no view",
+            lambda shop: [shop.clicks.group_by("sku").count(), shop.builder.build()],
+        ),
+    ],
+)
+def test_what_a_stream_or_a_group_cannot_do_is_told(told: str, what: str, mistake: Callable[[Shop], object]) -> None:
+    message = raised(mistake)
+    assert message.startswith(f"{told}")
+    assert what in message
+    assert "tests/topology/test_errors.py:" in message

@@ -45,6 +45,7 @@ def test_plain_data_reads_like_the_plan() -> None:
             "select": [["id", "id"], ["v", "v"]],
             "columns": columns,
             "where": "v > 'a'",
+            "rekeyed": None,
         },
     }
 

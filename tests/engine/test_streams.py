@@ -1,0 +1,135 @@
+"""Streams without windows and versioned tables on real topics and real Delta, wave by wave, against dicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark.engine.doors import Doors
+from spark.engine.repair import audit, rebuild
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
+from tests import lake
+from tests.lake import Record, Row, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.engine import Engine
+    from resources.kafka import Kafka
+    from resources.lakehouse import Lakehouse
+
+SINCE = 1_700_000_000_000  # milliseconds since 1970
+
+
+def record(key: str, at: int, value: dict[str, object] | None) -> Record:
+    """A record, some milliseconds after the first."""
+    return Record(key, value, timestamp=SINCE + at)
+
+
+CLICKS: list[list[Record]] = [
+    [
+        record("ada", 10, {"sku": "pen", "price": 1.1}),
+        record("ben", 20, {"sku": "pen", "price": 2.2}),
+        record("ada", 30, {"sku": "ink", "price": None}),
+    ],
+    [record("ada", 40, None), record("cat", 50, {"sku": None, "price": 5.0})],  # no value; in no group
+    [record("cat", 45, {"sku": "pen", "price": 3.3}), record("ben", 60, {"sku": "cap", "price": 0.1})],
+    [],
+]
+VIEWS: list[list[Record]] = [
+    [record("dan", 35, {"sku": "ink", "price": 0.0})],
+    [],
+    [record("dan", 55, {"sku": "cap", "price": 0.0}), record("eve", 15, {"sku": "pen", "price": 9.9})],
+    [record("eve", 70, {"sku": "ink", "price": 0.3})],
+]
+PRICES: list[list[Record]] = [
+    [record("pen", 100, {"price": 1}), record("ink", 100, {"price": 7})],
+    [record("pen", 90, {"price": 2}), record("ink", 120, None)],  # late: no update
+    [record("ink", 110, {"price": 8}), record("pen", 100, {"price": 3})],  # late, behind a tombstone; a tie
+    [record("ink", 130, {"price": 9})],
+]
+
+
+def topology(clicks: str, views: str, prices: str) -> Topology:
+    """Counts of two merged streams, the newest click per product, and a versioned table that a count follows."""
+    builder = StreamsBuilder(f"streams-{clicks}")
+    click = Consumed.json(key="user string", value="sku string, price double")
+    c, v = builder.stream(clicks, click), builder.stream(views, click)
+    p = builder.table(prices, Consumed.json(key="sku string", value="price int"), versioned=Versioned("1d"))
+    both = c.merge(v)
+    both.group_by("sku").aggregate(seen="count(*)", paid="sum(price)", least="min(price)").materialize("seen")
+    both.select_key("sku").map_values(["user"]).to_table().materialize("last_seen")
+    c.filter("price > 1").to_table().materialize("clicked")
+    c.select_key("sku").to_table().left_join(p, select=["left.user", "right.price"]).materialize("priced")
+    p.select_key("price").materialize("by_price")
+    return builder.build()
+
+
+def seen(sent: list[Record]) -> dict[object, Row]:
+    """The groups of all records so far; a sum of doubles is rounded, since it depends on the order of additions."""
+    prices: dict[object, list[float | None]] = {}
+    for row in (sold(record) for record in sent):
+        if row is not None:
+            prices.setdefault(row["sku"], []).append(row["price"])
+    known = {sku: [price for price in found if price is not None] for sku, found in prices.items()}
+    return {
+        sku: {
+            "seen": len(found),
+            "paid": round(sum(known[sku]), 9) if known[sku] else None,
+            "least": min(known[sku], default=None),
+        }
+        for sku, found in prices.items()
+    }
+
+
+def sold(record: Record) -> dict[str, Any] | None:
+    """The value of a click on a product."""
+    return record.value if isinstance(record.value, dict) and record.value["sku"] is not None else None
+
+
+def newest(sent: list[Record]) -> dict[object, Any]:
+    """The newest record of every key by time, the later offset of equal times."""
+    found: dict[object, Any] = {}
+    for one in sorted(sent, key=lambda record: record.timestamp):
+        found.pop(one.key, None)
+        if one.value is not None:
+            found[one.key] = one.value
+    return found
+
+
+def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_its_query(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    names = topic("clicks"), topic("views"), topic("prices")
+    made, doors = topology(*names), Doors(engine, lakehouse, kafka)
+    clicks: list[Record] = []
+    views: list[Record] = []
+    prices: list[Record] = []
+    for number, waves in enumerate(zip(CLICKS, VIEWS, PRICES, strict=True)):
+        for name, sent, wave in zip(names, (clicks, views, prices), waves, strict=True):
+            send(kafka, name, *wave)
+            sent += wave
+        assert tick(doors, made, f"wave {number}").failed == {}
+        both = clicks + views
+        found = lake.rows(doors, made, "seen")
+        assert {
+            sku: row | {"paid": round(row["paid"], 9) if isinstance(row["paid"], float) else None}
+            for sku, row in found.items()
+        } == seen(both)
+        last = sorted((one for one in both if sold(one)), key=lambda one: one.timestamp)
+        assert lake.rows(doors, made, "last_seen") == {(sold(one) or {})["sku"]: {"user": one.key} for one in last}
+        dear = {one.key: one.value for one in clicks if isinstance(one.value, dict) and (one.value["price"] or 0) > 1}
+        assert lake.rows(doors, made, "clicked") == dear
+        price = newest(prices)
+        assert lake.rows(doors, made, names[2]) == price
+        assert lake.rows(doors, made, "by_price") == {row["price"]: {"sku": sku} for sku, row in price.items()}
+        assert lake.rows(doors, made, "priced") == {
+            (sold(one) or {})["sku"]: {"user": one.key, "price": price.get((sold(one) or {})["sku"], {}).get("price")}
+            for one in clicks
+            if sold(one)
+        }
+        for table in made.tables[number % 2 :: 2]:  # each every other wave: an audit costs more than a step
+            assert audit(doors, made, table).holds, table.name
+    assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
+    rebuilt = rebuild(doors, made, made.table("seen"), "rebuild")
+    assert (rebuilt.inserted, rebuilt.deleted) == (0, 0)
