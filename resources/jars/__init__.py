@@ -15,6 +15,7 @@ from resources.locked import locked
 
 HERE = Path(__file__).parent
 CHECKSUMS = HERE / "checksums.txt"
+FOR_TESTS = {"streams"}  # fetched by the test that asks for them, never by a set-up
 
 
 class JarsUnavailable(RuntimeError):
@@ -22,8 +23,8 @@ class JarsUnavailable(RuntimeError):
 
 
 def groups() -> list[str]:
-    """Every group of jars: one manifest, one group."""
-    return sorted(manifest.stem for manifest in HERE.glob("*.xml"))
+    """Every group of jars that the product needs: one manifest, one group."""
+    return sorted({manifest.stem for manifest in HERE.glob("*.xml")} - FOR_TESTS)
 
 
 def cache() -> Path:

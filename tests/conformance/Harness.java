@@ -1,0 +1,584 @@
+import static scala.jdk.javaapi.CollectionConverters.asJava;
+import static scala.jdk.javaapi.CollectionConverters.asScala;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.TestInputTopic;
+import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.core.config.Configurator;
+import org.apache.spark.SparkConf;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
+import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry$;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.catalog.InMemoryCatalog;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BindReferences$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.package$;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.DeclarativeAggregate;
+import org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions;
+import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
+import scala.collection.immutable.Seq;
+
+/**
+ * A topology's plan, run by real Kafka Streams: a case per line in, what each table emitted and holds per line out.
+ *
+ * A row is a Catalyst row of all columns, the key's first, and its expressions are evaluated by Spark's own Catalyst,
+ * without a session: the plan means here exactly what it means to Spark, and Kafka decides when it is computed.
+ */
+public class Harness {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    public static void main(String[] arguments) throws IOException {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err); // the answers alone go to standard output
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            out.println(JSON.writeValueAsString(run(JSON.readTree(line))));
+        }
+    }
+
+    static ObjectNode run(JsonNode asked) {
+        Plan plan = new Plan(asked.get("topology"));
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "conformance");
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
+        settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, RowSerde.class);
+        settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, RowSerde.class);
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        settings.put(
+            StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
+            BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        ObjectNode answer = JSON.createObjectNode();
+        ObjectNode emitted = answer.putObject("emitted"), state = answer.putObject("state");
+        RowSerde serde = new RowSerde();
+        try (TopologyTestDriver driver = new TopologyTestDriver(plan.builder.build(), settings)) {
+            Map<String, TestInputTopic<InternalRow, InternalRow>> topics = new HashMap<>();
+            plan.sources.keySet().forEach(topic -> topics.put(topic, driver.createInputTopic(topic, serde, serde)));
+            Map<String, TestOutputTopic<InternalRow, InternalRow>> outputs = new LinkedHashMap<>();
+            for (String table : plan.tables.keySet()) {
+                outputs.put(table, driver.createOutputTopic(Plan.output(table), serde, serde));
+                emitted.putArray(table);
+            }
+            int step = 0;
+            for (JsonNode record : asked.get("records")) {
+                Source source = plan.sources.get(record.get("topic").asText());
+                InternalRow key = source.row(source.key(), record.get("key"));
+                InternalRow row = record.get("value").isNull() ? null : source.row(record);
+                topics.get(record.get("topic").asText()).pipeInput(key, row, record.get("timestamp").asLong());
+                for (String table : outputs.keySet()) {
+                    for (var sent : outputs.get(table).readRecordsToList()) {
+                        ArrayNode told = ((ArrayNode) emitted.get(table)).addArray().add(step);
+                        tell(told, plan.tables.get(table), sent.key(), sent.value(), sent.timestamp());
+                    }
+                }
+                step++;
+            }
+            plan.tables.forEach((table, flow) -> {
+                ArrayNode rows = state.putArray(table);
+                driver.<InternalRow, InternalRow>getTimestampedKeyValueStore(table).all()
+                    .forEachRemaining(at -> tell(rows.addArray(), flow, at.key, at.value.value(), at.value.timestamp()));
+            });
+        }
+        return answer;
+    }
+
+    /** Key, value columns or null, and timestamp. */
+    static void tell(ArrayNode to, Flow flow, InternalRow key, InternalRow row, long timestamp) {
+        ArrayNode keys = to.addArray();
+        for (int i = 0; i < key.numFields(); i++) {
+            keys.add(plain(key.get(i, null)));
+        }
+        if (row == null) {
+            to.addNull();
+        } else {
+            ArrayNode values = to.addArray();
+            for (int i = flow.key().size(); i < row.numFields(); i++) {
+                values.add(plain(row.get(i, null)));
+            }
+        }
+        to.add(timestamp);
+    }
+
+    static JsonNode plain(Object cell) {
+        return JSON.valueToTree(cell instanceof UTF8String text ? text.toString() : cell);
+    }
+
+    /** A row as JSON that says the type of every cell; a cell may be a row. */
+    public static class RowSerde implements Serde<InternalRow>, Serializer<InternalRow>, Deserializer<InternalRow> {
+        @Override
+        public Serializer<InternalRow> serializer() {
+            return this;
+        }
+
+        @Override
+        public Deserializer<InternalRow> deserializer() {
+            return this;
+        }
+
+        @Override
+        public void configure(Map<String, ?> settings, boolean isKey) {}
+
+        @Override
+        public void close() {}
+
+        @Override
+        public byte[] serialize(String topic, InternalRow row) {
+            try {
+                return row == null ? null : JSON.writeValueAsBytes(told(row));
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        @Override
+        public InternalRow deserialize(String topic, byte[] bytes) {
+            try {
+                return bytes == null ? null : row(JSON.readTree(bytes));
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        private static ArrayNode told(InternalRow row) {
+            ArrayNode cells = JSON.createArrayNode();
+            for (Object cell : Rows.cells(row)) {
+                if (cell == null) {
+                    cells.addNull();
+                } else if (cell instanceof InternalRow inner) {
+                    cells.add(told(inner));
+                } else {
+                    cells.add(cell.getClass().getSimpleName().charAt(0) + cell.toString());
+                }
+            }
+            return cells;
+        }
+
+        private static InternalRow row(JsonNode cells) {
+            Object[] row = new Object[cells.size()];
+            Arrays.setAll(row, i -> cells.get(i).isArray() ? row(cells.get(i)) : cell(cells.get(i)));
+            return new GenericInternalRow(row);
+        }
+
+        private static Object cell(JsonNode cell) {
+            if (cell.isNull()) return null;
+            String text = cell.asText().substring(1);
+            return switch (cell.asText().charAt(0)) {
+                case 'I' -> Integer.valueOf(text);
+                case 'L' -> Long.valueOf(text);
+                case 'D' -> Double.valueOf(text);
+                case 'B' -> Boolean.valueOf(text);
+                case 'U' -> UTF8String.fromString(text);
+                default -> throw new IllegalArgumentException("say in RowSerde how to read " + cell);
+            };
+        }
+    }
+}
+
+/** A topic's columns. */
+record Source(List<Attribute> key, List<Attribute> value) {
+    Source(JsonNode consumed) {
+        this(columns(consumed.get("key")), columns(consumed.get("value")));
+    }
+
+    List<Attribute> columns() {
+        List<Attribute> all = new ArrayList<>(key);
+        all.addAll(value);
+        return all;
+    }
+
+    InternalRow row(JsonNode record) {
+        return Rows.of(Rows.cells(row(key, record.get("key"))), Rows.cells(row(value, record.get("value"))));
+    }
+
+    InternalRow row(List<Attribute> columns, JsonNode cells) {
+        return new GenericInternalRow(columns.stream().map(at -> cell(at.dataType(), cells.get(at.name()))).toArray());
+    }
+
+    private static List<Attribute> columns(JsonNode declared) {
+        List<Attribute> columns = new ArrayList<>();
+        for (JsonNode column : declared) {
+            DataType type = CatalystSqlParser$.MODULE$.parseDataType(column.get("type").asText());
+            columns.add(Catalyst.attribute(column.get("name").asText(), type));
+        }
+        return columns;
+    }
+
+    private static Object cell(DataType type, JsonNode cell) {
+        if (cell == null || cell.isNull()) return null;
+        if (type.equals(DataTypes.IntegerType)) return cell.asInt();
+        if (type.equals(DataTypes.LongType)) return cell.asLong();
+        if (type.equals(DataTypes.DoubleType)) return cell.asDouble();
+        if (type.equals(DataTypes.BooleanType)) return cell.asBoolean();
+        if (type.equals(DataTypes.StringType)) return UTF8String.fromString(cell.asText());
+        throw new IllegalArgumentException("a column of a source is " + type.sql() + ": say in Harness how it is read");
+    }
+}
+
+/** A node of the plan as Kafka Streams' table of rows: key columns first, and all columns as Catalyst knows them. */
+record Flow(KTable<InternalRow, InternalRow> table, List<String> key, List<Attribute> columns) {}
+
+/** The plan, node by node, in Kafka Streams' words. */
+class Plan {
+    final StreamsBuilder builder = new StreamsBuilder();
+    final Map<String, Source> sources = new LinkedHashMap<>();
+    final Map<String, Flow> tables = new LinkedHashMap<>();
+
+    Plan(JsonNode topology) {
+        for (JsonNode source : topology.get("sources")) {
+            sources.put(source.get("topic").asText(), new Source(source.get("consumed")));
+        }
+        for (JsonNode table : topology.get("tables")) {
+            String name = table.get("name").asText();
+            Flow flow = flow(table.get("plan"), stored(name));
+            tables.put(name, flow);
+            flow.table().toStream().to(output(name));
+        }
+    }
+
+    static String output(String table) {
+        return table + "-emitted";
+    }
+
+    private static Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> stored(String name) {
+        return Materialized.<InternalRow, InternalRow>as(Stores.inMemoryKeyValueStore(name))
+            .withCachingDisabled().withLoggingDisabled();
+    }
+
+    /** What is no table of its own: Kafka decides whether it needs a store. */
+    private static Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> view() {
+        return Materialized.with(new Harness.RowSerde(), new Harness.RowSerde());
+    }
+
+    private Flow flow(JsonNode node) {
+        return flow(node, view());
+    }
+
+    private Flow flow(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
+        return switch (node.get("is").asText()) {
+            case "scan" -> tables.get(node.get("table").asText());
+            case "latest" -> latest(node, as);
+            case "select" -> select(node, as);
+            case "join" -> join(node, as);
+            case "aggregate" -> aggregate(node, as);
+            default -> throw new IllegalArgumentException("say in Harness what this node is to Kafka: " + node);
+        };
+    }
+
+    /** A global table is an ordinary one here: Kafka has no join of a table with a global one. */
+    private Flow latest(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
+        String topic = node.get("source").get("table").asText().substring("_landing/".length());
+        return new Flow(builder.table(topic, as), names(node.get("source").get("key")), sources.get(topic).columns());
+    }
+
+    private Flow select(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
+        Flow source = flow(node.get("source"));
+        KTable<InternalRow, InternalRow> kept = source.table();
+        if (!node.get("where").isNull()) {
+            Projection where = Catalyst.project(List.of(node.get("where").asText()), List.of("where"), source.columns());
+            kept = kept.filter((key, row) -> Boolean.TRUE.equals(Rows.cells(where.of(row))[0]));
+        }
+        Projection selected = Catalyst.project(texts(node), names(node), source.columns());
+        return new Flow(kept.mapValues(selected::of, as), source.key(), selected.columns());
+    }
+
+    private Flow join(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
+        if (!node.get("drive").asText().equals("both")) {
+            throw new IllegalArgumentException("Kafka has no join of tables that follows the left one alone: " + node);
+        }
+        Flow left = flow(node.get("left")), right = flow(node.get("right"));
+        Projection selected = Catalyst.project(texts(node), names(node), left.columns(), right.columns());
+        int keys = left.key().size();
+        ValueJoiner<InternalRow, InternalRow, InternalRow> joiner = (one, other) -> {
+            Object[] cells = Rows.cells(selected.of(Rows.joined(left, one, right, other)));
+            System.arraycopy(Rows.cells(one != null ? one : other), 0, cells, 0, keys); // the key is never null
+            return new GenericInternalRow(cells);
+        };
+        List<String> on = names(node.get("on"));
+        String how = node.get("how").asText();
+        KTable<InternalRow, InternalRow> one = left.table(), other = right.table();
+        if (Catalyst.areColumns(on, left.key())) {
+            return new Flow(switch (how) {
+                case "inner" -> one.join(other, joiner, as);
+                case "left" -> one.leftJoin(other, joiner, as);
+                default -> one.outerJoin(other, joiner, as);
+            }, left.key(), selected.columns());
+        }
+        Projection lookup = Catalyst.project(on, right.key(), left.columns());
+        java.util.function.Function<InternalRow, InternalRow> foreign = row -> Rows.keyOrNull(lookup.of(row));
+        return new Flow(
+            how.equals("inner") ? one.join(other, foreign, joiner, as) : one.leftJoin(other, foreign, joiner, as),
+            left.key(),
+            selected.columns());
+    }
+
+    /** The store of the group holds its rows, so that every aggregate can be subtracted from. */
+    private Flow aggregate(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
+        Flow source = flow(node.get("source"));
+        List<String> by = names(node.get("by")), names = names(node), texts = texts(node);
+        Projection group = Catalyst.project(by, by, source.columns());
+        Aggregation aggregation = Catalyst.aggregate(
+            texts.subList(by.size(), texts.size()), names.subList(by.size(), names.size()), source.columns());
+        List<Attribute> columns = new ArrayList<>(group.columns());
+        columns.addAll(aggregation.columns());
+        KTable<InternalRow, InternalRow> groups = source.table()
+            .groupBy((key, row) -> KeyValue.pair(Rows.keyOrNull(group.of(row)), row))
+            .aggregate(
+                () -> Rows.of(),
+                (key, row, rows) -> Rows.with(rows, row),
+                (key, row, rows) -> Rows.without(rows, row),
+                view());
+        return new Flow(
+            groups.mapValues((key, rows) -> Rows.of(Rows.cells(key), Rows.cells(aggregation.of(rows))), as), by, columns);
+    }
+
+    private static List<String> names(JsonNode node) {
+        List<String> names = new ArrayList<>();
+        (node.isArray() ? node : node.get("select")).forEach(at -> names.add((at.isArray() ? at.get(0) : at).asText()));
+        return names;
+    }
+
+    private static List<String> texts(JsonNode node) {
+        List<String> texts = new ArrayList<>();
+        node.get("select").forEach(item -> texts.add(item.get(1).asText()));
+        return texts;
+    }
+}
+
+/** Rows and cells. */
+class Rows {
+    static InternalRow of(Object[]... parts) {
+        return new GenericInternalRow(Arrays.stream(parts).flatMap(Arrays::stream).toArray());
+    }
+
+    static Object[] cells(InternalRow row) {
+        Object[] cells = new Object[row.numFields()];
+        Arrays.setAll(cells, i -> row.get(i, null));
+        return cells;
+    }
+
+    static InternalRow joined(Flow left, InternalRow one, Flow right, InternalRow other) {
+        return new JoinedRow(
+            one != null ? one : new GenericInternalRow(left.columns().size()),
+            other != null ? other : new GenericInternalRow(right.columns().size()));
+    }
+
+    /** A key with a null in it is none. */
+    static InternalRow keyOrNull(InternalRow key) {
+        return key.anyNull() ? null : key;
+    }
+
+    static InternalRow with(InternalRow rows, InternalRow row) {
+        return of(cells(rows), new Object[] {row});
+    }
+
+    static InternalRow without(InternalRow rows, InternalRow row) {
+        List<Object> left = new ArrayList<>(Arrays.asList(cells(rows)));
+        if (!left.remove(row)) {
+            throw new IllegalStateException("a group gives up a row that it does not have: " + row);
+        }
+        return new GenericInternalRow(left.toArray());
+    }
+}
+
+/** Columns computed from a row. */
+record Projection(List<Attribute> columns, List<Expression> bound) {
+    InternalRow of(InternalRow row) {
+        return new GenericInternalRow(bound.stream().map(at -> at.eval(row)).toArray());
+    }
+}
+
+/** Columns computed from the rows of a group: what is folded over each row, and what is made of the results. */
+record Aggregation(List<Fold> folds, Projection results) {
+    List<Attribute> columns() {
+        return results.columns();
+    }
+
+    InternalRow of(InternalRow rows) {
+        return results.of(new GenericInternalRow(folds.stream().map(fold -> fold.of(Rows.cells(rows))).toArray()));
+    }
+}
+
+/** An aggregate function as Spark declares it: a buffer of cells, updated by each row. */
+record Fold(List<Expression> initial, List<Expression> update, Expression result) {
+    Object of(Object[] rows) {
+        InternalRow buffer = new Projection(List.of(), initial).of(InternalRow.empty());
+        for (Object row : rows) {
+            buffer = new Projection(List.of(), update).of(new JoinedRow(buffer, (InternalRow) row));
+        }
+        return result.eval(buffer);
+    }
+}
+
+/** Expressions parsed, resolved and bound by Spark. */
+class Catalyst {
+    private static final Analyzer ANALYZER = new Analyzer(new SessionCatalog(
+        new InMemoryCatalog(new SparkConf(false), new Configuration(false)),
+        FunctionRegistry$.MODULE$.builtin(),
+        TableFunctionRegistry$.MODULE$.builtin()));
+
+    static {
+        Configurator.setRootLevel(Level.ERROR); // only now: Spark set up the log on its first use
+    }
+
+    static Attribute attribute(String name, DataType type) {
+        return new AttributeReference(
+            name, type, true, Metadata.empty(), NamedExpression$.MODULE$.newExprId(), seq(List.<String>of()));
+    }
+
+    /** Expressions over one row, or over `left.` and `right.`. */
+    @SafeVarargs
+    static Projection project(List<String> texts, List<String> names, List<Attribute>... sides) {
+        Project plan = (Project) resolved(new Project(seq(named(texts, names)), from(sides)));
+        List<NamedExpression> items = asJava(plan.projectList());
+        return new Projection(columns(items), bound(items, input(plan)));
+    }
+
+    static Aggregation aggregate(List<String> texts, List<String> names, List<Attribute> input) {
+        Aggregate plan = (Aggregate) resolved(
+            new Aggregate(seq(List.<Expression>of()), seq(named(texts, names)), from(input), Option.empty()));
+        Map<AggregateExpression, Attribute> found = new LinkedHashMap<>();
+        List<Expression> items = new ArrayList<>();
+        asJava(plan.aggregateExpressions()).forEach(item -> items.add(results((Expression) item, found)));
+        List<Fold> folds = found.keySet().stream().map(each -> fold(each, input(plan))).toList();
+        List<Attribute> over = List.copyOf(found.values());
+        return new Aggregation(folds, new Projection(columns(asJava(plan.aggregateExpressions())), bound(items, over)));
+    }
+
+    /** Whether expressions are columns of these names, and no more. */
+    static boolean areColumns(List<String> texts, List<String> names) {
+        for (int i = 0; i < texts.size(); i++) {
+            Expression parsed = CatalystSqlParser$.MODULE$.parseExpression(texts.get(i));
+            if (!(parsed instanceof UnresolvedAttribute at && at.nameParts().last().equals(names.get(i)))) {
+                return false;
+            }
+        }
+        return texts.size() == names.size();
+    }
+
+    private static Fold fold(AggregateExpression each, List<Attribute> input) {
+        if (!(each.aggregateFunction() instanceof DeclarativeAggregate of)) {
+            throw new IllegalArgumentException(each.sql() + " has no declared buffer: say in Harness how it is folded");
+        }
+        List<Attribute> buffer = new ArrayList<>(asJava(of.aggBufferAttributes())), both = new ArrayList<>(buffer);
+        both.addAll(input);
+        return new Fold(
+            bound(asJava(of.initialValues()), List.of()),
+            bound(asJava(of.updateExpressions()), both),
+            bound(List.of(of.evaluateExpression()), buffer).get(0));
+    }
+
+    private static Expression results(Expression of, Map<AggregateExpression, Attribute> found) {
+        if (of instanceof AggregateExpression each) {
+            return (Expression) found.computeIfAbsent(each, AggregateExpression::resultAttribute);
+        }
+        List<Expression> children = new ArrayList<>();
+        asJava(of.children()).forEach(child -> children.add(results(child, found)));
+        return (Expression) of.withNewChildren(seq(children));
+    }
+
+    @SafeVarargs
+    private static LogicalPlan from(List<Attribute>... sides) {
+        LogicalPlan left = named("left", sides[0]);
+        return sides.length == 1
+            ? left
+            : new Join(left, named("right", sides[1]), Inner$.MODULE$, Option.empty(), JoinHint.NONE());
+    }
+
+    private static LogicalPlan named(String name, List<Attribute> columns) {
+        // Attributes of its own: one table may be on both sides.
+        List<Attribute> own = columns.stream().map(at -> attribute(at.name(), at.dataType())).toList();
+        LogicalPlan relation = new LocalRelation(seq(own), seq(List.<InternalRow>of()), false, Option.empty());
+        return new SubqueryAlias(AliasIdentifier.apply(name), relation);
+    }
+
+    private static List<NamedExpression> named(List<String> texts, List<String> names) {
+        List<NamedExpression> items = new ArrayList<>();
+        for (int i = 0; i < texts.size(); i++) {
+            Expression parsed = CatalystSqlParser$.MODULE$.parseExpression(texts.get(i));
+            items.add(new Alias(parsed, names.get(i), NamedExpression$.MODULE$.newExprId(),
+                seq(List.<String>of()), Option.empty(), seq(List.<String>of())));
+        }
+        return items;
+    }
+
+    private static LogicalPlan resolved(LogicalPlan plan) {
+        return ReplaceExpressions.apply(ANALYZER.executeAndCheck(plan, new QueryPlanningTracker(Option.empty())));
+    }
+
+    private static List<Attribute> columns(List<NamedExpression> items) {
+        return items.stream().map(item -> attribute(item.name(), ((Expression) item).dataType())).toList();
+    }
+
+    private static List<Attribute> input(LogicalPlan plan) {
+        return new ArrayList<>(asJava(plan.children().head().output()));
+    }
+
+    private static List<Expression> bound(List<? extends Object> expressions, List<Attribute> to) {
+        List<Expression> bound = new ArrayList<>();
+        for (Object each : expressions) {
+            bound.add(BindReferences$.MODULE$.bindReference((Expression) each, package$.MODULE$.AttributeSeq(seq(to)), false));
+        }
+        return bound;
+    }
+
+    private static <T> Seq<T> seq(List<T> items) {
+        return asScala(items).toSeq();
+    }
+}

@@ -1,0 +1,1 @@
+"""Real Kafka Streams as the oracle of the table algebra."""

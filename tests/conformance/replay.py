@@ -1,0 +1,92 @@
+"""Our side: the same records through `TopologyTestDriver`, many worlds in one frame.
+
+A world is played in one of two ways. In a chain, record i of every world is batch i. Cut, a world of n records becomes
+2n worlds of two batches: what came before record i, then record i alone, or then all the rest. A step starts from
+nothing but the tables at its position, so these are all steps of batch size one, and all cuts in two, in two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from spark.testing import TopologyTestDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.topology.topology import Topology
+    from tests.conformance.cases import Record, World
+    from tests.conformance.oracle import State
+
+
+@dataclass(frozen=True)
+class Play:
+    """A world of ours: whose records it has, in batches, and after which of its steps each batch ends."""
+
+    world: int
+    batches: tuple[Sequence[Record], ...]
+    ends: tuple[int, ...]
+    """How many records of the world are through after each batch."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Every table of one play, before its first batch and after each."""
+
+    play: Play
+    tables: dict[str, list[State]]
+
+
+def chained(worlds: Sequence[World]) -> list[Play]:
+    """Each world as it is, a record a batch."""
+    return [
+        Play(world, tuple((record,) for record in records), tuple(range(1, len(records) + 1)))
+        for world, records in enumerate(worlds)
+    ]
+
+
+def cut(worlds: Sequence[World]) -> list[Play]:
+    """Each world cut before each of its records, to go on with that record, and with all the rest."""
+    return [
+        Play(world, (records[:at], records[at:end]), (at, end))
+        for world, records in enumerate(worlds)
+        for at in range(len(records))
+        for end in (at + 1, len(records))
+    ]
+
+
+def replayed(session: SparkSession, topology: Topology, plays: Sequence[Play]) -> list[Seen]:
+    """What the tables were after each batch."""
+    driver = TopologyTestDriver(topology, "all", session)
+    names = [table.name for table in topology.tables]
+    seen = [Seen(play, {name: [{}] for name in names}) for play in plays]
+    for batch in zip_longest(*(play.batches for play in plays), fillvalue=()):
+        for world, records in enumerate(batch):
+            for record in records:
+                key = {"world": world, **record.key}
+                driver.pipe(record.topic, key=key, value=record.value, timestamp=record.timestamp)
+        driver.advance()
+        for name in names:
+            states: list[State] = [{} for _ in plays]
+            for key, row in _rows(driver, topology, name):
+                assert isinstance(key[0], int)
+                states[key[0]][(plays[key[0]].world, *key[1:])] = row
+            for one, state in zip(seen, states, strict=True):
+                if len(one.tables[name]) <= len(one.play.batches):
+                    one.tables[name].append(state)
+    return seen
+
+
+def _rows(
+    driver: TopologyTestDriver, topology: Topology, name: str
+) -> Iterator[tuple[tuple[object, ...], tuple[tuple[object, ...], int]]]:
+    plan = topology.table(name).plan
+    values = [column.name for column in plan.columns[len(plan.key) :]]
+    for key, row in driver._tables[name].rows.items():  # table() leaves out event times, which are compared here
+        time = row["_timestamp"]
+        assert isinstance(time, datetime)
+        yield key, (tuple(row[value] for value in values), round(time.timestamp() * 1000))
