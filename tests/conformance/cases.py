@@ -1,11 +1,11 @@
-"""What is compared: a topology per kind of operator, and random histories of its topics.
+"""What is compared: kinds of operators, each a table of a topology, and random histories of its topics.
 
 Every key begins with a `world`, so that many histories are one run, here and in Kafka, and no two of them meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Cells = Mapping[str, object]
 Draw = Callable[[Random], object]
-
-OUT = "out"
-
 
 @dataclass(frozen=True)
 class Record:
@@ -47,16 +44,46 @@ class Topic:
 
 @dataclass(frozen=True)
 class Kind:
-    """A topology whose table `out` is compared, and which differences to Kafka are known.
+    """A table under comparison, and which differences to Kafka are known.
 
     `counts` are columns that are zero in what Kafka keeps of an emptied group. `times` names, by what a record was
     ("left", or "left tombstone" where only that), the divergence that its results' timestamps may show.
     """
 
     name: str
-    topology: Topology
+    table: Callable[[Sources], KTable]
     counts: tuple[str, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
+
+
+class Sources:
+    """The topics of a topology, each declared when it is first used."""
+
+    def __init__(self) -> None:
+        self.builder = StreamsBuilder("conformance")
+        self.tables: dict[str, KTable] = {}
+
+    def table(self, topic: str) -> KTable:
+        """A topic as a table."""
+        if topic not in self.tables:
+            self.tables[topic] = self.builder.table(topic, _consumed(topic))
+        return self.tables[topic]
+
+    def global_table(self, topic: str) -> GlobalKTable:
+        """A topic as a global table."""
+        return self.builder.global_table(topic, _consumed(topic))
+
+
+def _consumed(topic: str) -> Consumed:
+    return Consumed.json(key=TOPICS[topic].key, value=TOPICS[topic].value)
+
+
+def topology(kinds: Iterable[Kind]) -> Topology:
+    """A table for every kind, under its name, over topics that they share."""
+    sources = Sources()
+    for kind in kinds:
+        kind.table(sources).materialize(kind.name)
+    return sources.builder.build()
 
 
 def one_of(*cells: object) -> Draw:
@@ -79,6 +106,7 @@ TOPICS = {
     "right": Topic(
         "world int, f string", "n int, p string, c string", {"f": STRINGS}, {"n": NUMBER, "p": WORD, "c": FOREIGN}
     ),
+    "anywhere": Topic("world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}),
     "third": Topic("world int, c string", "m int", {"c": STRINGS}, {"m": NUMBER}),
     "same": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}),
     "pairs": Topic(
@@ -90,41 +118,12 @@ TOPICS = {
 }
 
 
-class Sources:
-    """The topics of a topology, each declared when it is first used."""
-
-    def __init__(self, name: str) -> None:
-        self.builder = StreamsBuilder(name)
-        self.tables: dict[str, KTable] = {}
-
-    def table(self, topic: str) -> KTable:
-        """A topic as a table."""
-        if topic not in self.tables:
-            self.tables[topic] = self.builder.table(topic, _consumed(topic))
-        return self.tables[topic]
-
-    def global_table(self, topic: str) -> GlobalKTable:
-        """A topic as a global table."""
-        return self.builder.global_table(topic, _consumed(topic))
-
-
-def _consumed(topic: str) -> Consumed:
-    return Consumed.json(key=TOPICS[topic].key, value=TOPICS[topic].value)
-
-
-def _kind(
-    name: str,
-    out: Callable[[Sources], KTable],
-    counts: tuple[str, ...] = (),
-    times: Mapping[str, str] | None = None,
-) -> Kind:
-    sources = Sources(name.replace(" ", "_"))
-    out(sources).materialize(OUT)
-    return Kind(name, sources.builder.build(), counts, times or {})
-
-
 F, H, BOSS = ["world", "f"], ["world", "h"], ["world", "boss"]
-RIGHT_ALONE, TOMBSTONE, NEWEST = "foreign-key join driven from the right", "tombstone of one side", "aggregate"
+# Names of divergences.yaml.
+EMPTIED = "emptied groups"
+RIGHT_ALONE = "event time of a foreign-key join driven from the right"
+TOMBSTONE = "event time of a join after a tombstone"
+NEWEST = "event time of an aggregate"
 
 
 def _two_foreign_keys(of: Sources) -> KTable:
@@ -170,67 +169,70 @@ def _same_side_twice(of: Sources) -> KTable:
 KINDS = {
     kind.name: kind
     for kind in (
-        _kind("select", lambda of: of.table("left").filter("v > 0").map_values(["12 div v AS x", "upper(g) AS g"])),
-        _kind("pk inner", lambda of: of.table("left").join(of.table("same"), select=["left.v", "right.n"])),
-        _kind(
-            "pk left",
+        Kind("select", lambda of: of.table("left").filter("v > 0").map_values(["12 div v AS x", "upper(g) AS g"])),
+        Kind("pk_inner", lambda of: of.table("left").join(of.table("same"), select=["left.v", "right.n"])),
+        Kind(
+            "pk_left",
             lambda of: of.table("left").left_join(of.table("same"), select=["left.v", "right.n"]),
             times={"same tombstone": TOMBSTONE},
         ),
-        _kind(
-            "pk outer",
+        Kind(
+            "pk_outer",
             lambda of: of.table("left").outer_join(of.table("same"), select=["left.v", "right.n"]),
             times={"left tombstone": TOMBSTONE, "same tombstone": TOMBSTONE},
         ),
-        _kind(
-            "pk composite",
+        Kind(
+            "pk_composite",
             lambda of: of.table("pairs").outer_join(of.table("twins"), select=["left.v", "right.n"]),
             times={"pairs tombstone": TOMBSTONE, "twins tombstone": TOMBSTONE},
         ),
-        _kind(
-            "fk inner",
+        Kind(
+            "fk_inner",
             lambda of: of.table("left").join(of.table("right"), on=F, select=["left.v", "right.n", "right.p"]),
             times={"right": RIGHT_ALONE},
         ),
-        _kind(
-            "fk left",
+        Kind(
+            "fk_left",
             lambda of: of.table("left").left_join(of.table("right"), on=F, select=["left.*", "right.n"]),
             times={"right": RIGHT_ALONE},
         ),
-        _kind(
-            "self join",
+        Kind(
+            "self_join",
             lambda of: of.table("left").left_join(of.table("left"), on=BOSS, select=["left.v", "right.v AS above"]),
             times={"left": RIGHT_ALONE},
         ),
-        _kind("chain", _chain, times={topic: RIGHT_ALONE for topic in ("left", "right", "third")}),
-        _kind("chain on the right", _chain_on_the_right, times={t: RIGHT_ALONE for t in ("left", "right", "third")}),
-        _kind("two foreign keys", _two_foreign_keys, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
-        _kind("filtered sides", _filtered_sides, times={"right": RIGHT_ALONE}),
-        _kind(
+        Kind("chain", _chain, times={topic: RIGHT_ALONE for topic in ("left", "right", "third")}),
+        Kind("chain_on_the_right", _chain_on_the_right, times={t: RIGHT_ALONE for t in ("left", "right", "third")}),
+        Kind("two_foreign_keys", _two_foreign_keys, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
+        Kind("filtered_sides", _filtered_sides, times={"right": RIGHT_ALONE}),
+        Kind(
             "global",
-            lambda of: of.table("left").join(of.global_table("right"), on=F, select=["left.v", "right.n"]),
-            times={"right": RIGHT_ALONE},
+            lambda of: of.table("left").join(of.global_table("anywhere"), on=F, select=["left.v", "right.n"]),
+            times={"anywhere": RIGHT_ALONE},
         ),
-        _kind("aggregate", _grouped, ("n",), {"left": NEWEST}),
-        _kind("aggregate of a join", _grouped_join, ("n",), {"left": NEWEST, "right": NEWEST}),
-        _kind("aggregate of an aggregate", _groups_of_groups, ("n", "groups"), {"left": NEWEST}),
+        Kind("aggregate", _grouped, ("n",), {"left": NEWEST}),
+        Kind("aggregate_of_a_join", _grouped_join, ("n",), {"left": NEWEST, "right": NEWEST}),
+        Kind("aggregate_of_an_aggregate", _groups_of_groups, ("n", "groups"), {"left": NEWEST}),
     )
 }
 
-DIVERGENT = {kind.name: kind for kind in (_kind("same side twice", _same_side_twice),)}
-"""Kinds that only divergences.yaml has cases of: Kafka's tables are not what their query says."""
+DIVERGENT = {kind.name: kind for kind in (Kind("same_side_twice", _same_side_twice),)}
+"""Kinds that divergences.yaml alone has cases of: there Kafka's tables are not what their query says."""
 
 
-def worlds(kind: Kind, seed: int, count: int) -> list[World]:
-    """So many random histories; those of joins by primary key begin with the 23 steps."""
-    random = Random(f"{kind.name} {seed}")
-    fixed = [STEPS] if kind.name in STEPPED else []
-    return fixed + [_world(kind, random) for _ in range(count - len(fixed))]
+def worlds(asked: Topology, seed: int, count: int) -> list[World]:
+    """So many histories of a topology's topics; the first one is the 23 steps if it has their topics."""
+    topics = [source.topic for source in asked.sources]
+    random = Random(f"{topics} {seed}")
+    fixed = [STEPS] if {record.topic for record in STEPS} <= set(topics) else []
+    return fixed + [_world(topics, random) for _ in range(count - len(fixed))]
 
 
-def _world(kind: Kind, random: Random) -> World:
-    topics = [source.topic for source in kind.topology.sources]
-    return tuple(_record(random.choice(topics), 100 + at, random) for at in range(random.randint(10, 30)))
+def _world(topics: Sequence[str], random: Random) -> World:
+    length = random.randint(10, 30) * (len(topics) + 3) // 5  # more topics need more records to meet
+    weights = {"left": 4, "right": 2, "same": 2}  # by how many kinds read them
+    drawn = random.choices(topics, [weights.get(topic, 1) for topic in topics], k=length)
+    return tuple(_record(topic, 100 + at, random) for at, topic in enumerate(drawn))
 
 
 def _record(topic: str, at: int, random: Random) -> Record:
@@ -238,10 +240,6 @@ def _record(topic: str, at: int, random: Random) -> Record:
     key = {name: draw(random) for name, draw in drawn.keys.items()}
     value = {name: cell for name, draw in drawn.values.items() if (cell := draw(random)) is not MISSING}
     return Record(topic, key, None if random.random() < 0.2 else value, at + random.randint(-12, 12))
-
-
-STEPPED = {"pk inner": "inner", "pk left": "left", "pk outer": "outer"}
-"""The kinds that the 23 steps are run through."""
 
 
 def _steps() -> World:

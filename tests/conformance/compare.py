@@ -8,16 +8,17 @@ Event times are compared in the rows that a single record changed; a tombstone h
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.conformance.cases import OUT
+from tests.conformance.cases import EMPTIED, topology
 from tests.conformance.replay import replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark.topology.topology import Table
     from tests.conformance.cases import Kind, Record, World
     from tests.conformance.oracle import Answer, Emitted, Key, Row, State
     from tests.conformance.replay import Play, Seen
@@ -44,49 +45,66 @@ class Compared:
     rows: int = 0
 
 
-def compared(session: SparkSession, kind: Kind, worlds: Sequence[World], answer: Answer, plays: Sequence[Play]) -> Compared:
-    """Replay worlds, and hold every state of every table against Kafka's."""
+def compared(
+    session: SparkSession,
+    kinds: Sequence[Kind],
+    worlds: Sequence[World],
+    answer: Answer,
+    plays: Sequence[Play],
+    advanced: Callable[[], None] = lambda: None,
+) -> Compared:
+    """Replay worlds, and hold every state of every kind's table, and of the topics', against Kafka's.
+
+    `advanced` is called after each batch.
+    """
     found = Compared()
-    histories = {table: _histories(kind, table, worlds, answer[table], found) for table in answer}
-    for seen in replayed(session, kind.topology, plays):
-        for table, of_worlds in histories.items():
-            _compare(kind, worlds[seen.play.world], seen, table, of_worlds[seen.play.world], found)
+    asked = topology(kinds)
+    seen = replayed(session, asked, plays, advanced)
+    by_name = {kind.name: kind for kind in kinds}
+    for table in asked.tables:
+        kind = by_name.get(table.name)  # none for a topic's own table, where nothing differs
+        histories = _histories(kind, table, worlds, answer[table.name], found)
+        for one in seen:
+            _compare(kind, table.name, worlds[one.play.world], one, histories[one.play.world], found)
     return found
 
 
-def _compare(kind: Kind, world: World, seen: Seen, table: str, kafka: list[State], found: Compared) -> None:
+def _compare(kind: Kind | None, table: str, world: World, seen: Seen, kafka: list[State], found: Compared) -> None:
     states, ends = seen.tables[table], (0, *seen.play.ends)
     for batch, after in enumerate(seen.play.ends, start=1):
-        ours, theirs, before = states[batch], kafka[after], ends[batch - 1]
-        # Nothing but the record in between can have changed a row, so its event time is that of this step.
-        alone = after == before + 1
+        before = ends[batch - 1]
+        ours, theirs = states[batch], kafka[after]
         for key in sorted(ours.keys() | theirs.keys(), key=repr):
             mine, other = ours.get(key), theirs.get(key)
             found.rows += 1
-            if mine is None or other is None or mine[0] != other[0]:
-                found.differences.append(Difference(seen.play.world, after, table, key, mine, other))
-            elif alone and mine != other:
+            if mine == other:
+                continue
+            if mine is not None and other is not None and mine[0] == other[0]:
                 changed = states[batch - 1].get(key) != mine or kafka[before].get(key) != other
-                known = _known_time(kind, world[before]) if table == OUT else None
-                if changed and known is not None:
+                if after > before + 1 or not changed:
+                    continue  # the event time is not that of one record, or an earlier step told of it
+                known = _known_time(kind, world[before])
+                if known is not None:
                     found.known[known] += 1
-                elif changed:
-                    found.differences.append(Difference(seen.play.world, after, table, key, mine, other))
+                    continue
+            found.differences.append(Difference(seen.play.world, after, table, key, mine, other))
 
 
-def _known_time(kind: Kind, record: Record) -> str | None:
+def _known_time(kind: Kind | None, record: Record) -> str | None:
+    if kind is None:
+        return None
     tombstone = f"{record.topic} tombstone" if record.value is None else record.topic
     return kind.times.get(record.topic, kind.times.get(tombstone))
 
 
 def _histories(
-    kind: Kind, table: str, worlds: Sequence[World], emitted: Sequence[Emitted], found: Compared
+    kind: Kind | None, table: Table, worlds: Sequence[World], emitted: Sequence[Emitted], found: Compared
 ) -> list[list[State]]:
-    """Of every world, Kafka's table after 0, 1, 2 ... records."""
+    """Of every world, Kafka's table after 0, 1, 2 ... records; emptied groups, a known divergence, are left out."""
     by_step: dict[tuple[int, int], list[Emitted]] = defaultdict(list)
     for record in emitted:
         by_step[record.world, record.step].append(record)
-    columns = [column.name for column in kind.topology.table(table).plan.columns]
+    columns = [column.name for column in table.plan.columns]
     histories = []
     for world, records in enumerate(worlds):
         history: list[State] = [{}]
@@ -96,8 +114,9 @@ def _histories(
                 state.pop(record.key, None)
                 if record.row is None:
                     continue
-                if table == OUT and _is_emptied(kind, dict(zip(columns, (*record.key, *record.row[0]), strict=True))):
-                    found.known["emptied group"] += 1
+                row = dict(zip(columns, (*record.key, *record.row[0]), strict=True))
+                if kind is not None and any(row[name] == 0 for name in kind.counts):
+                    found.known[EMPTIED] += 1
                 else:
                     state[record.key] = record.row
             history.append(state)
@@ -105,13 +124,9 @@ def _histories(
     return histories
 
 
-def _is_emptied(kind: Kind, row: dict[str, object]) -> bool:
-    return any(row[name] == 0 for name in kind.counts)
-
-
-def told(kind: Kind, world: World, difference: Difference) -> Iterator[str]:
+def told(world: World, difference: Difference) -> Iterator[str]:
     """A difference to read: the records up to it, then the two rows."""
-    yield f"kind {kind.name!r}: table {difference.table!r}, key {difference.key[1:]}"
+    yield f"table {difference.table!r}, key {difference.key[1:]}"
     for at, record in enumerate(world[: difference.after], start=1):
         value = "null" if record.value is None else dict(record.value)
         yield f"  {at:2} {record.topic} {dict(record.key)} = {value} @{record.timestamp}"

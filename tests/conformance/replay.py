@@ -7,7 +7,7 @@ nothing but the tables at its position, so these are all steps of batch size one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
@@ -59,14 +59,20 @@ def cut(worlds: Sequence[World]) -> list[Play]:
     ]
 
 
-def replayed(session: SparkSession, topology: Topology, plays: Sequence[Play]) -> list[Seen]:
-    """What the tables were after each batch."""
+def replayed(
+    session: SparkSession, topology: Topology, plays: Sequence[Play], advanced: Callable[[], None] = lambda: None
+) -> list[Seen]:
+    """What the tables were after each batch. Records of topics that the topology does not have are passed over.
+
+    `advanced` is called after each batch.
+    """
     driver = TopologyTestDriver(topology, "all", session)
+    topics = {source.topic for source in topology.sources}
     names = [table.name for table in topology.tables]
     seen = [Seen(play, {name: [{}] for name in names}) for play in plays]
     for batch in zip_longest(*(play.batches for play in plays), fillvalue=()):
         for world, records in enumerate(batch):
-            for record in records:
+            for record in (record for record in records if record.topic in topics):
                 key = {"world": world, **record.key}
                 driver.pipe(record.topic, key=key, value=record.value, timestamp=record.timestamp)
         driver.advance()
@@ -78,6 +84,7 @@ def replayed(session: SparkSession, topology: Topology, plays: Sequence[Play]) -
             for one, state in zip(seen, states, strict=True):
                 if len(one.tables[name]) <= len(one.play.batches):
                     one.tables[name].append(state)
+        advanced()
     return seen
 
 
