@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults check fmt bench up down ui
+.PHONY: help setup demo test faults conformance record check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -11,7 +11,7 @@ READY := .venv/.ready
 FAST := $(wildcard tests/topology tests/operators)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; quick when nothing changed
 
@@ -23,6 +23,12 @@ test: $(READY) ## All tests; ARGS="tests/engine -k land" picks some
 
 faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)
+
+conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20 minutes; needs a JDK; ARGS="--cases 50" asks less
+	$(BIN)/python -m tests.conformance $(ARGS)
+
+record: $(READY) ## Ask Kafka Streams anew for the tables that `make test` compares ours with; needs a JDK
+	$(BIN)/python -m tests.conformance --record
 
 check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/ruff format --check

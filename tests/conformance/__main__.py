@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,23 @@ GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 @click.command()
 @click.option("--record", is_flag=True, help="Write down what Kafka answers to the golden cases.")
 @click.option("--cases", default=500, show_default=True, help="Random worlds of each kind.")
-@click.option("--seed", default=0, help="Of the random worlds; a new one by the clock unless given.")
+@click.option("--seed", type=int, help="Of the random worlds; by the clock if not given.")
 @click.option("--kind", "names", multiple=True, type=click.Choice(list(KINDS)), help="Only these kinds.")
-def main(record: bool, cases: int, seed: int, names: tuple[str, ...]) -> None:
+def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> None:
     """Compare tables with those of Kafka Streams, record by record."""
     with Oracle() as oracle:
         if record:
             _record(oracle)
-        elif not _compare(oracle, [KINDS[name] for name in names or KINDS], cases, seed or int(time.time())):
-            sys.exit(1)
+            return
+        with tempfile.TemporaryDirectory() as lake:
+            engine = Engine(Path(lake), memory="2g", cores="2")
+            engine.start()
+            try:
+                live = Live(oracle, engine.session(), cases, int(time.time()) if seed is None else seed)
+                equal = all(live.equal(KINDS[name]) for name in names or KINDS)
+            finally:
+                engine.stop()
+    sys.exit(0 if equal else 1)
 
 
 def _record(oracle: Oracle) -> None:
@@ -53,49 +62,39 @@ def _record(oracle: Oracle) -> None:
     golden.save("divergences", asked, cases, oracle.ask(asked, cases))
 
 
-def _compare(oracle: Oracle, kinds: list[Kind], cases: int, seed: int) -> bool:
-    console = Console()
-    console.print(f"{cases} worlds of each kind, seed {seed}")
-    with tempfile.TemporaryDirectory() as lake:
-        engine = Engine(Path(lake), memory="2g", cores="2")
-        engine.start()
-        try:
-            session = engine.session()
-            columns = (TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            with Progress(*columns, TextColumn("{task.fields[found]}"), console=console) as progress:
-                for kind in kinds:
-                    task = progress.add_task(kind.name, total=None, found="asking Kafka")
-                    drawn = worlds(topology([kind]), seed, cases)
-                    answer = oracle.ask(topology([kind]), drawn)
-                    plays = chained(drawn)
-                    progress.update(task, total=max(map(len, drawn)), found="")
-                    found = compared(
-                        session, [kind], drawn, answer, plays, lambda task=task: progress.advance(task)
-                    )
-                    progress.update(task, found=_summary(found))
-                    if found.differences:
-                        progress.stop()
-                        _explain(console, session, oracle, kind, drawn, found)
-                        return False
-        finally:
-            engine.stop()
-    return True
+class Live:
+    """Random worlds of one kind after the other, played here and in Kafka."""
 
+    def __init__(self, oracle: Oracle, session: SparkSession, cases: int, seed: int) -> None:
+        self._oracle, self._session, self._cases, self._seed = oracle, session, cases, seed
+        self._console = Console(soft_wrap=True)
+        self._console.print(f"{cases} cases of each kind, seed {seed}")
 
-def _summary(found: Compared) -> str:
-    known = ", ".join(f"{name} {count}" for name, count in sorted(found.known.items()))
-    return f"{found.rows} rows, {len(found.differences)} differences" + (f" ({known})" if known else "")
+    def equal(self, kind: Kind) -> bool:
+        """Whether a kind's tables are Kafka's after every record; if not, the smallest case is shown."""
+        began = time.monotonic()
+        drawn = worlds(topology([kind]), self._seed, self._cases)
+        bar = TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(*bar, console=self._console, transient=True) as progress:
+            task = progress.add_task(kind.name, total=max(map(len, drawn)))
+            answer = self._oracle.ask(topology([kind]), drawn)
+            advanced = partial(progress.advance, task)
+            found = compared(self._session, [kind], drawn, answer, chained(drawn), advanced)
+        known = "".join(f"; {count} x {name}" for name, count in sorted(found.known.items()))
+        self._console.print(
+            f"{kind.name:26}{self._cases} cases, {sum(map(len, drawn))} records, {found.rows} rows compared in "
+            f"{time.monotonic() - began:.0f} s, {len(found.differences)} unexplained differences{known}"
+        )
+        if found.differences:
+            self._explain(kind, drawn, found)
+        return not found.differences
 
-
-def _explain(
-    console: Console, session: SparkSession, oracle: Oracle, kind: Kind, drawn: list[World], found: Compared
-) -> None:
-    first = min(found.differences, key=lambda difference: difference.after)
-    console.print(f"making world {first.world} small ...")
-    world, difference = shrunk(session, oracle, kind, drawn[first.world][: first.after])
-    for line in told(world, difference):
-        style = {"-": "red", "+": "green"}.get(line[0])
-        console.print(line, style=style, highlight=False, markup=False)
+    def _explain(self, kind: Kind, drawn: list[World], found: Compared) -> None:
+        first = min(found.differences, key=lambda difference: difference.after)
+        self._console.print(f"case {first.world} differs; the least that does:")
+        for line in told(*shrunk(self._session, self._oracle, kind, drawn[first.world], first)):
+            style = {"-": "red", "+": "green"}.get(line[0])
+            self._console.print(line, style=style, highlight=False, markup=False)
 
 
 main()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Cells = Mapping[str, object]
 Draw = Callable[[Random], object]
 
+
 @dataclass(frozen=True)
 class Record:
     """A record of a world; its key is without the world, which is given when it is sent."""
@@ -109,12 +110,8 @@ TOPICS = {
     "anywhere": Topic("world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}),
     "third": Topic("world int, c string", "m int", {"c": STRINGS}, {"m": NUMBER}),
     "same": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}),
-    "pairs": Topic(
-        "world int, k int, s string", "v int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"v": NUMBER}
-    ),
-    "twins": Topic(
-        "world int, k int, s string", "n int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"n": NUMBER}
-    ),
+    "pairs": Topic("world int, k int, s string", "v int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"v": NUMBER}),
+    "twins": Topic("world int, k int, s string", "n int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"n": NUMBER}),
 }
 
 

@@ -52,5 +52,5 @@ def kinds() -> list[Kind]:
     return [every[name] for name in dict.fromkeys(divergence.table for divergence in divergences())]
 
 
-def _state(world: int, rows: list[list[object]]) -> State:
-    return {(world, *key): (tuple(row), time) for key, row, time in rows}  # type: ignore[misc]  # as yaml has them
+def _state(world: int, rows: list[tuple[list[object], list[object], int]]) -> State:
+    return {(world, *key): (tuple(row), time) for key, row, time in rows}

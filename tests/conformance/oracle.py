@@ -50,7 +50,7 @@ class Oracle:
     """The harness, compiled once and asked often."""
 
     def __enter__(self) -> Self:
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # it lives as long as the process
+        self._log = tempfile.TemporaryFile("w+")  # it lives as long as the process
         self._process = subprocess.Popen(
             _command(),
             stdin=subprocess.PIPE,
@@ -83,7 +83,7 @@ class Oracle:
         answer = json.loads(self._told(json.dumps(case)))
         emitted = {
             table: [
-                Emitted(*sent[at], tuple(key), None if row is None else (tuple(row), time))
+                Emitted(sent[at][0], sent[at][1], tuple(key), None if row is None else (tuple(row), time))
                 for at, key, row, time in records
             ]
             for table, records in answer["emitted"].items()

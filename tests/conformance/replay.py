@@ -7,10 +7,9 @@ nothing but the tables at its position, so these are all steps of batch size one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from spark.testing import TopologyTestDriver
@@ -67,33 +66,37 @@ def replayed(
     `advanced` is called after each batch.
     """
     driver = TopologyTestDriver(topology, "all", session)
-    topics = {source.topic for source in topology.sources}
     names = [table.name for table in topology.tables]
     seen = [Seen(play, {name: [{}] for name in names}) for play in plays]
-    for batch in zip_longest(*(play.batches for play in plays), fillvalue=()):
-        for world, records in enumerate(batch):
-            for record in (record for record in records if record.topic in topics):
-                key = {"world": world, **record.key}
-                driver.pipe(record.topic, key=key, value=record.value, timestamp=record.timestamp)
-        driver.advance()
+    for batch in range(max((len(play.batches) for play in plays), default=0)):
+        _pipe(driver, topology, plays, batch)
         for name in names:
-            states: list[State] = [{} for _ in plays]
-            for key, row in _rows(driver, topology, name):
-                assert isinstance(key[0], int)
-                states[key[0]][(plays[key[0]].world, *key[1:])] = row
-            for one, state in zip(seen, states, strict=True):
-                if len(one.tables[name]) <= len(one.play.batches):
+            for one, state in zip(seen, _states(driver, topology, name, plays), strict=True):
+                if batch < len(one.play.batches):
                     one.tables[name].append(state)
         advanced()
     return seen
 
 
-def _rows(
-    driver: TopologyTestDriver, topology: Topology, name: str
-) -> Iterator[tuple[tuple[object, ...], tuple[tuple[object, ...], int]]]:
+def _pipe(driver: TopologyTestDriver, topology: Topology, plays: Sequence[Play], batch: int) -> None:
+    topics = {source.topic for source in topology.sources}
+    for number, play in enumerate(plays):
+        for record in play.batches[batch] if batch < len(play.batches) else ():
+            if record.topic in topics:
+                key = {"world": number, **record.key}
+                driver.pipe(record.topic, key=key, value=record.value, timestamp=record.timestamp)
+    driver.advance()
+
+
+def _states(driver: TopologyTestDriver, topology: Topology, name: str, plays: Sequence[Play]) -> list[State]:
+    """A table, as every play has it."""
     plan = topology.table(name).plan
     values = [column.name for column in plan.columns[len(plan.key) :]]
-    for key, row in driver._tables[name].rows.items():  # table() leaves out event times, which are compared here
+    states: list[State] = [{} for _ in plays]
+    for (number, *key), row in driver._tables[name].rows.items():  # table() leaves out event times
+        assert isinstance(number, int)
         time = row["_timestamp"]
         assert isinstance(time, datetime)
-        yield key, (tuple(row[value] for value in values), round(time.timestamp() * 1000))
+        cells = tuple(row[value] for value in values)
+        states[number][plays[number].world, *key] = cells, round(time.timestamp() * 1000)
+    return states

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from tests.conformance.oracle import Oracle
 
 
-def shrunk(session: SparkSession, oracle: Oracle, kind: Kind, world: World) -> tuple[World, Difference]:
-    """The world without what does not matter, and its first difference. All ways to lose one record go together."""
-    tried = [world]
+def shrunk(
+    session: SparkSession, oracle: Oracle, kind: Kind, world: World, difference: Difference
+) -> tuple[World, Difference]:
+    """A world without what does not matter to its difference. All ways to lose one record are tried together."""
+    world = world[: difference.after]
     while True:
+        tried = [world[:at] + world[at + 1 :] for at in range(len(world))]
         answer = oracle.ask(topology([kind]), tried)
         found = compared(session, [kind], tried, answer, chained(tried)).differences
         if not found:
             return world, difference
         difference = min(found, key=lambda each: each.after)
         world = tried[difference.world][: difference.after]
-        tried = [world[:at] + world[at + 1 :] for at in range(len(world) - 1)]

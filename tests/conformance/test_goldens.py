@@ -1,4 +1,4 @@
-"""Our tables are those that Kafka Streams had, after every record; needs no Kafka Streams. `make record` writes them."""
+"""Our tables are those that Kafka Streams had after every record: what `make record` wrote, compared without it."""
 
 from __future__ import annotations
 
