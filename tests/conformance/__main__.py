@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from resources.engine import Engine
 from tests.conformance import golden
-from tests.conformance.cases import KINDS, topology, worlds
+from tests.conformance.cases import DIVERGENT, KINDS, topology, worlds
 from tests.conformance.compare import compared, told
 from tests.conformance.divergences import divergences
 from tests.conformance.divergences import kinds as divergent
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.conformance.cases import Kind, World
     from tests.conformance.compare import Compared
 
+EVERY = KINDS | DIVERGENT
 GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 
 
@@ -36,7 +37,7 @@ GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 @click.option("--record", is_flag=True, help="Write down what Kafka answers to the golden cases.")
 @click.option("--cases", default=500, show_default=True, help="Random worlds of each kind.")
 @click.option("--seed", type=int, help="Of the random worlds; by the clock if not given.")
-@click.option("--kind", "names", multiple=True, type=click.Choice(list(KINDS)), help="Only these kinds.")
+@click.option("--kind", "names", multiple=True, type=click.Choice(list(EVERY)), help="Only these kinds.")
 def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> None:
     """Compare tables with those of Kafka Streams, record by record."""
     with Oracle() as oracle:
@@ -48,7 +49,7 @@ def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> 
             engine.start()
             try:
                 live = Live(oracle, engine.session(), cases, int(time.time()) if seed is None else seed)
-                equal = all(live.equal(KINDS[name]) for name in names or KINDS)
+                equal = all(live.equal(EVERY[name]) for name in names or KINDS)
             finally:
                 engine.stop()
     sys.exit(0 if equal else 1)
@@ -75,7 +76,7 @@ class Live:
         began = time.monotonic()
         drawn = worlds(topology([kind]), self._seed, self._cases)
         bar = TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with Progress(*bar, console=self._console, transient=True) as progress:
+        with Progress(*bar, console=self._console, transient=True, disable=not self._console.is_terminal) as progress:
             task = progress.add_task(kind.name, total=max(map(len, drawn)))
             answer = self._oracle.ask(topology([kind]), drawn)
             advanced = partial(progress.advance, task)

@@ -128,6 +128,11 @@ def _two_foreign_keys(of: Sources) -> KTable:
     return first.left_join(of.table("right"), on=H, select=["left.v", "left.n", "right.n AS other"])
 
 
+def _diamond(of: Sources) -> KTable:
+    first = of.table("left").join(of.table("right"), on=F, select=["left.v", "right.n"])
+    return first.join(of.table("left"), select=["left.*", "right.v AS again", "right.g"])
+
+
 def _filtered_sides(of: Sources) -> KTable:
     right = of.table("right").filter("n > 0").map_values(["6 div n AS n", "coalesce(p, 'none') AS p"])
     return of.table("left").filter("v < 3").join(right, on=F, select=["left.v", "right.n", "right.p"])
@@ -201,6 +206,7 @@ KINDS = {
         Kind("chain", _chain, times={topic: RIGHT_ALONE for topic in ("left", "right", "third")}),
         Kind("chain_on_the_right", _chain_on_the_right, times={t: RIGHT_ALONE for t in ("left", "right", "third")}),
         Kind("two_foreign_keys", _two_foreign_keys, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
+        Kind("diamond", _diamond, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
         Kind("filtered_sides", _filtered_sides, times={"right": RIGHT_ALONE}),
         Kind(
             "global",
@@ -226,7 +232,7 @@ def worlds(asked: Topology, seed: int, count: int) -> list[World]:
 
 
 def _world(topics: Sequence[str], random: Random) -> World:
-    length = random.randint(10, 30) * (len(topics) + 3) // 5  # more topics need more records to meet
+    length = random.randint(10, 30) * (max(len(topics), 2) + 3) // 5  # more topics need more records to meet
     weights = {"left": 4, "right": 2, "same": 2}  # by how many kinds read them
     drawn = random.choices(topics, [weights.get(topic, 1) for topic in topics], k=length)
     return tuple(_record(topic, 100 + at, random) for at, topic in enumerate(drawn))
