@@ -11,13 +11,16 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
@@ -29,12 +32,16 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.Aggregator;
+import org.apache.kafka.streams.kstream.Initializer;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.spark.SparkConf;
@@ -105,6 +112,7 @@ public class Harness {
         settings.put(
             StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
             BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("state"));
         ObjectNode answer = JSON.createObjectNode();
         ObjectNode emitted = answer.putObject("emitted"), state = answer.putObject("state");
         RowSerde serde = new RowSerde();
@@ -113,8 +121,10 @@ public class Harness {
             plan.sources.keySet().forEach(topic -> topics.put(topic, driver.createInputTopic(topic, serde, serde)));
             Map<String, TestOutputTopic<InternalRow, InternalRow>> outputs = new LinkedHashMap<>();
             for (String table : plan.tables.keySet()) {
-                outputs.put(table, driver.createOutputTopic(Plan.output(table), serde, serde));
                 emitted.putArray(table);
+                if (!plan.versioned.contains(table)) {
+                    outputs.put(table, driver.createOutputTopic(Plan.output(table), serde, serde));
+                }
             }
             int step = 0;
             for (JsonNode record : asked.get("records")) {
@@ -122,6 +132,15 @@ public class Harness {
                 InternalRow key = source.row(source.key(), record.get("key"));
                 InternalRow row = record.get("value").isNull() ? null : source.row(record);
                 topics.get(record.get("topic").asText()).pipeInput(key, row, record.get("timestamp").asLong());
+                if (plan.versioned.contains(record.get("topic").asText())) {
+                    // A versioned table also sends on what came too late to be its newest: it is asked what is.
+                    String table = record.get("topic").asText();
+                    VersionedRecord<InternalRow> newest =
+                        driver.<InternalRow, InternalRow>getVersionedKeyValueStore(table).get(key);
+                    ArrayNode told = ((ArrayNode) emitted.get(table)).addArray().add(step);
+                    tell(told, plan.tables.get(table), key, newest == null ? null : newest.value(),
+                        newest == null ? 0 : newest.timestamp());
+                }
                 for (String table : outputs.keySet()) {
                     for (var sent : outputs.get(table).readRecordsToList()) {
                         ArrayNode told = ((ArrayNode) emitted.get(table)).addArray().add(step);
@@ -130,7 +149,8 @@ public class Harness {
                 }
                 step++;
             }
-            plan.tables.forEach((table, flow) -> {
+            outputs.keySet().forEach(table -> {
+                Flow flow = plan.tables.get(table);
                 ArrayNode rows = state.putArray(table);
                 driver.<InternalRow, InternalRow>getTimestampedKeyValueStore(table).all()
                     .forEachRemaining(at -> tell(rows.addArray(), flow, at.key, at.value.value(), at.value.timestamp()));
@@ -237,6 +257,10 @@ record Source(List<Attribute> key, List<Attribute> value) {
         this(columns(consumed.get("key")), columns(consumed.get("value")));
     }
 
+    List<String> names() {
+        return key.stream().map(Attribute::name).toList();
+    }
+
     List<Attribute> columns() {
         List<Attribute> all = new ArrayList<>(key);
         all.addAll(value);
@@ -271,14 +295,28 @@ record Source(List<Attribute> key, List<Attribute> value) {
     }
 }
 
-/** A node of the plan as Kafka Streams' table of rows: key columns first, and all columns as Catalyst knows them. */
-record Flow(KTable<InternalRow, InternalRow> table, List<String> key, List<Attribute> columns) {}
+/** A node of the plan as Kafka Streams' table or stream of rows: all columns as Catalyst knows them, the key's first. */
+record Flow(
+    KTable<InternalRow, InternalRow> table,
+    KStream<InternalRow, InternalRow> stream,
+    List<String> key,
+    List<Attribute> columns) {
+    Flow(KTable<InternalRow, InternalRow> table, List<String> key, List<Attribute> columns) {
+        this(table, null, key, columns);
+    }
+
+    Flow(KStream<InternalRow, InternalRow> stream, List<String> key, List<Attribute> columns) {
+        this(null, stream, key, columns);
+    }
+}
 
 /** The plan, node by node, in Kafka Streams' words. */
 class Plan {
     final StreamsBuilder builder = new StreamsBuilder();
     final Map<String, Source> sources = new LinkedHashMap<>();
     final Map<String, Flow> tables = new LinkedHashMap<>();
+    final Set<String> versioned = new HashSet<>();
+    private final Map<String, KStream<InternalRow, InternalRow>> streams = new HashMap<>();
 
     Plan(JsonNode topology) {
         for (JsonNode source : topology.get("sources")) {
@@ -286,9 +324,14 @@ class Plan {
         }
         for (JsonNode table : topology.get("tables")) {
             String name = table.get("name").asText();
-            Flow flow = flow(table.get("plan"), stored(name));
+            JsonNode history = table.get("plan").path("history");
+            Flow flow = flow(table.get("plan"), history.isNumber() ? versioned(name, history.asLong()) : stored(name));
             tables.put(name, flow);
-            flow.table().toStream().to(output(name));
+            if (history.isNumber()) {
+                versioned.add(name);
+            } else {
+                flow.table().toStream().to(output(name));
+            }
         }
     }
 
@@ -299,6 +342,13 @@ class Plan {
     private static Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> stored(String name) {
         return Materialized.<InternalRow, InternalRow>as(Stores.inMemoryKeyValueStore(name))
             .withCachingDisabled().withLoggingDisabled();
+    }
+
+    @SuppressWarnings("unchecked") // Materialized names the kind of its store, and a versioned one fits as well
+    private static Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> versioned(String name, long history) {
+        return (Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>>) (Materialized<?, ?, ?>)
+            Materialized.<InternalRow, InternalRow>as(Stores.persistentVersionedKeyValueStore(name, Duration.ofMillis(history)))
+                .withLoggingDisabled();
     }
 
     /** What is no table of its own: Kafka decides whether it needs a store. */
@@ -313,6 +363,8 @@ class Plan {
     private Flow flow(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
         return switch (node.get("is").asText()) {
             case "scan" -> tables.get(node.get("table").asText());
+            case "records" -> records(node);
+            case "union" -> union(node);
             case "latest" -> latest(node, as);
             case "select" -> select(node, as);
             case "join" -> join(node, as);
@@ -323,12 +375,34 @@ class Plan {
 
     /** A global table is an ordinary one here: Kafka has no join of a table with a global one. */
     private Flow latest(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
-        String topic = node.get("source").get("table").asText().substring("_landing/".length());
-        return new Flow(builder.table(topic, as), names(node.get("source").get("key")), sources.get(topic).columns());
+        if (node.get("source").get("is").asText().equals("records")) {
+            String topic = topic(node.get("source"));
+            return new Flow(builder.table(topic, as), sources.get(topic).names(), sources.get(topic).columns());
+        }
+        Flow source = flow(node.get("source"));
+        return new Flow(source.stream().toTable(as), source.key(), source.columns());
+    }
+
+    private Flow records(JsonNode node) {
+        String topic = topic(node);
+        Source source = sources.get(topic);
+        return new Flow(streams.computeIfAbsent(topic, builder::stream), source.names(), source.columns());
+    }
+
+    private static String topic(JsonNode records) {
+        return records.get("source").get("table").asText().substring("_landing/".length());
+    }
+
+    private Flow union(JsonNode node) {
+        Flow left = flow(node.get("left")), right = flow(node.get("right"));
+        return new Flow(left.stream().merge(right.stream()), left.key(), left.columns());
     }
 
     private Flow select(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
         Flow source = flow(node.get("source"));
+        if (source.stream() != null) {
+            return selectStream(node, source);
+        }
         KTable<InternalRow, InternalRow> kept = source.table();
         if (!node.get("where").isNull()) {
             Projection where = Catalyst.project(List.of(node.get("where").asText()), List.of("where"), source.columns());
@@ -336,6 +410,29 @@ class Plan {
         }
         Projection selected = Catalyst.project(texts(node), names(node), source.columns());
         return new Flow(kept.mapValues(selected::of, as), source.key(), selected.columns());
+    }
+
+    /** A record without a value has its key, and nulls; mapped, it stays without one. */
+    private Flow selectStream(JsonNode node, Flow source) {
+        KStream<InternalRow, InternalRow> kept = source.stream();
+        int columns = source.columns().size();
+        if (!node.get("where").isNull()) {
+            Projection where = Catalyst.project(List.of(node.get("where").asText()), List.of("where"), source.columns());
+            kept = kept.filter((key, row) ->
+                Boolean.TRUE.equals(Rows.cells(where.of(row != null ? row : Rows.padded(key, columns)))[0]));
+        }
+        Projection selected = Catalyst.project(texts(node), names(node), source.columns());
+        if (node.get("rekeyed").isNull()) {
+            return new Flow(kept.mapValues(row -> row == null ? null : selected.of(row)), source.key(), selected.columns());
+        }
+        List<String> by = names(node.get("rekeyed"));
+        Projection rekeyed = Catalyst.project(by, by, source.columns());
+        return new Flow(
+            kept.map((key, row) -> KeyValue.pair(
+                Rows.keyOrNull(rekeyed.of(row != null ? row : Rows.padded(key, columns))),
+                row == null ? null : selected.of(row))),
+            by,
+            selected.columns());
     }
 
     private Flow join(JsonNode node, Materialized<InternalRow, InternalRow, KeyValueStore<Bytes, byte[]>> as) {
@@ -377,13 +474,14 @@ class Plan {
             texts.subList(by.size(), texts.size()), names.subList(by.size(), names.size()), source.columns());
         List<Attribute> columns = new ArrayList<>(group.columns());
         columns.addAll(aggregation.columns());
-        KTable<InternalRow, InternalRow> groups = source.table()
-            .groupBy((key, row) -> KeyValue.pair(Rows.keyOrNull(group.of(row)), row))
-            .aggregate(
-                () -> Rows.of(),
-                (key, row, rows) -> Rows.with(rows, row),
-                (key, row, rows) -> Rows.without(rows, row),
-                view());
+        Initializer<InternalRow> none = () -> Rows.of();
+        Aggregator<InternalRow, InternalRow, InternalRow> add = (key, row, rows) -> Rows.with(rows, row);
+        Aggregator<InternalRow, InternalRow, InternalRow> subtract = (key, row, rows) -> Rows.without(rows, row);
+        KTable<InternalRow, InternalRow> groups = source.stream() != null
+            ? source.stream().filter((key, row) -> row != null).groupBy((key, row) -> Rows.keyOrNull(group.of(row)))
+                .aggregate(none, add, view())
+            : source.table().groupBy((key, row) -> KeyValue.pair(Rows.keyOrNull(group.of(row)), row))
+                .aggregate(none, add, subtract, view());
         return new Flow(
             groups.mapValues((key, rows) -> Rows.of(Rows.cells(key), Rows.cells(aggregation.of(rows))), as), by, columns);
     }
@@ -411,6 +509,11 @@ class Rows {
         Object[] cells = new Object[row.numFields()];
         Arrays.setAll(cells, i -> row.get(i, null));
         return cells;
+    }
+
+    /** A key as a row whose other cells are null. */
+    static InternalRow padded(InternalRow key, int columns) {
+        return key == null ? new GenericInternalRow(columns) : new GenericInternalRow(Arrays.copyOf(cells(key), columns));
     }
 
     static InternalRow joined(Flow left, InternalRow one, Flow right, InternalRow other) {

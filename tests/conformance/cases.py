@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from spark.topology import Consumed, StreamsBuilder
+from spark.topology import Consumed, StreamsBuilder, Versioned
 
 if TYPE_CHECKING:
-    from spark.topology.dsl import GlobalKTable, KTable
+    from spark.topology.dsl import GlobalKTable, KStream, KTable
     from spark.topology.topology import Topology
 
 Cells = Mapping[str, object]
@@ -33,6 +33,21 @@ class Record:
 World = tuple[Record, ...]
 
 
+def late(random: Random, at: int) -> int:
+    """Out of order, and sometimes at the same moment."""
+    return 100 + at + random.randint(-12, 12)
+
+
+def late_and_unique(random: Random, at: int) -> int:
+    """Out of order; no two records of a world are of one moment."""
+    return 100 * late(random, at) + at
+
+
+def in_order(_random: Random, at: int) -> int:
+    """One after the other."""
+    return 100 + at
+
+
 @dataclass(frozen=True)
 class Topic:
     """A topic's declaration, and how its cells are drawn."""
@@ -41,6 +56,8 @@ class Topic:
     value: str
     keys: Mapping[str, Draw]
     values: Mapping[str, Draw]
+    time: Callable[[Random, int], int] = late
+    versioned: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,12 +80,20 @@ class Sources:
     def __init__(self) -> None:
         self.builder = StreamsBuilder("conformance")
         self.tables: dict[str, KTable] = {}
+        self.streams: dict[str, KStream] = {}
 
     def table(self, topic: str) -> KTable:
         """A topic as a table."""
         if topic not in self.tables:
-            self.tables[topic] = self.builder.table(topic, _consumed(topic))
+            versioned = Versioned("1d") if TOPICS[topic].versioned else None
+            self.tables[topic] = self.builder.table(topic, _consumed(topic), versioned=versioned)
         return self.tables[topic]
+
+    def stream(self, topic: str) -> KStream:
+        """A topic as a stream."""
+        if topic not in self.streams:
+            self.streams[topic] = self.builder.stream(topic, _consumed(topic))
+        return self.streams[topic]
 
     def global_table(self, topic: str) -> GlobalKTable:
         """A topic as a global table."""
@@ -110,6 +135,20 @@ TOPICS = {
     "anywhere": Topic("world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}),
     "third": Topic("world int, c string", "m int", {"c": STRINGS}, {"m": NUMBER}),
     "same": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}),
+    "old_left": Topic(
+        "world int, k int",
+        "f string, v int, g string",
+        {"k": KEYS},
+        {"f": FOREIGN, "v": NUMBER, "g": WORD},
+        time=late_and_unique,
+        versioned=True,
+    ),
+    "old_right": Topic(
+        "world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}, time=late_and_unique, versioned=True
+    ),
+    "clicks": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}, time=in_order),
+    "buys": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}, time=in_order),
+    "hits": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}),
     "pairs": Topic("world int, k int, s string", "v int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"v": NUMBER}),
     "twins": Topic("world int, k int, s string", "n int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"n": NUMBER}),
 }
@@ -161,6 +200,28 @@ def _grouped_join(of: Sources) -> KTable:
 def _groups_of_groups(of: Sources) -> KTable:
     groups = of.table("left").group_by("world", "g").aggregate(n="count(*)", total="sum(v)")
     return groups.group_by("world", "n").aggregate(groups="count(*)", total="sum(total)")
+
+
+def _old_join(of: Sources) -> KTable:
+    return of.table("old_left").left_join(of.table("old_right"), on=F, select=["left.v", "right.n"])
+
+
+def _old_groups(of: Sources) -> KTable:
+    return of.table("old_left").group_by("world", "g").aggregate(n="count(*)", total="sum(v)", most="max(v)")
+
+
+def _stream_groups(of: Sources) -> KTable:
+    figures = {"n": "count(*)", "total": "sum(v)", "least": "min(v)", "most": "max(v)", "mean": "avg(v)"}
+    return of.stream("hits").group_by("world", "f").aggregate(**figures)
+
+
+def _merged(of: Sources) -> KStream:
+    clicks = of.stream("clicks").filter("v IS NULL OR v < 3").map_values(["f", "v + 1 AS v"])
+    return clicks.merge(of.stream("buys").map_values(["f", "v + 0 AS v"]))
+
+
+def _rekeyed(of: Sources) -> KTable:
+    return of.stream("hits").filter("v IS NULL OR v > 0").select_key(["world", "f"]).to_table()
 
 
 def _same_side_twice(of: Sources) -> KTable:
@@ -216,6 +277,15 @@ KINDS = {
         Kind("aggregate", _grouped, ("n",), {"left": NEWEST}),
         Kind("aggregate_of_a_join", _grouped_join, ("n",), {"left": NEWEST, "right": NEWEST}),
         Kind("aggregate_of_an_aggregate", _groups_of_groups, ("n", "groups"), {"left": NEWEST}),
+        Kind("versioned", _old_join, times={"old_right": RIGHT_ALONE}),
+        Kind("aggregate_of_a_versioned", _old_groups, ("n",), {"old_left": NEWEST}),
+        Kind("stream_to_table", lambda of: of.stream("hits").filter("v IS NULL OR v < 3").to_table()),
+        Kind("stream_rekeyed", _rekeyed),
+        Kind("stream_aggregate", _stream_groups),
+        Kind("stream_merged", lambda of: _merged(of).to_table()),
+        Kind(
+            "stream_merged_aggregate", lambda of: _merged(of).group_by("world", "f").aggregate(n="count(*)", s="sum(v)")
+        ),
     )
 }
 
@@ -235,14 +305,14 @@ def _world(topics: Sequence[str], random: Random) -> World:
     length = random.randint(10, 30) * (max(len(topics), 2) + 3) // 5  # more topics need more records to meet
     weights = {"left": 4, "right": 2, "same": 2}  # by how many kinds read them
     drawn = random.choices(topics, [weights.get(topic, 1) for topic in topics], k=length)
-    return tuple(_record(topic, 100 + at, random) for at, topic in enumerate(drawn))
+    return tuple(_record(topic, at, random) for at, topic in enumerate(drawn))
 
 
 def _record(topic: str, at: int, random: Random) -> Record:
     drawn = TOPICS[topic]
     key = {name: draw(random) for name, draw in drawn.keys.items()}
     value = {name: cell for name, draw in drawn.values.items() if (cell := draw(random)) is not MISSING}
-    return Record(topic, key, None if random.random() < 0.2 else value, at + random.randint(-12, 12))
+    return Record(topic, key, None if random.random() < 0.2 else value, drawn.time(random, at))
 
 
 def _steps() -> World:

@@ -51,8 +51,9 @@ class Oracle:
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile("w+")  # it lives as long as the process
+        self._state = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
-            _command(),
+            _command(self._state.name),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -64,6 +65,7 @@ class Oracle:
     def __exit__(self, *raised: object) -> None:
         self._process.communicate()
         self._log.close()
+        self._state.cleanup()
 
     def ask(self, topology: Topology, worlds: Sequence[World]) -> Answer:
         """What the topology's tables emit for these worlds, one after the other."""
@@ -118,11 +120,11 @@ def folded(emitted: Sequence[Emitted]) -> State:
     return state
 
 
-def _command() -> list[str]:
+def _command(state: str) -> list[str]:
     found = java()
     modules = subprocess.run([found, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler" not in modules:
         raise NoCompiler(f"{found} is a runtime without a compiler; put a JDK 17 or 21 in JAVA_HOME or on PATH")
     spark = Path(pyspark.__file__).parent / "jars" / "*"  # first: its jackson serves both
     path = os.pathsep.join(map(str, (spark, *jars("streams"))))
-    return [str(found), "-Duser.timezone=UTC", "-Xmx1g", "-cp", path, str(HARNESS)]
+    return [str(found), "-Duser.timezone=UTC", "-Xmx1g", f"-Dstate={state}", "-cp", path, str(HARNESS)]
