@@ -65,13 +65,13 @@ class Kind:
     """A table under comparison, and which differences to Kafka are known.
 
     `counts` are columns that are zero in what Kafka keeps of an emptied group. `times` names, by what a record was
-    ("left", or "left tombstone" where only that), the divergence that its results' timestamps may show.
+    ("left", or "left tombstone" where only that), the divergences that its results' event times may show.
     """
 
     name: str
     table: Callable[[Sources], KTable]
     counts: tuple[str, ...] = ()
-    times: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Sources:
@@ -237,48 +237,53 @@ KINDS = {
         Kind(
             "pk_left",
             lambda of: of.table("left").left_join(of.table("same"), select=["left.v", "right.n"]),
-            times={"same tombstone": TOMBSTONE},
+            times={"same tombstone": (TOMBSTONE,)},
         ),
         Kind(
             "pk_outer",
             lambda of: of.table("left").outer_join(of.table("same"), select=["left.v", "right.n"]),
-            times={"left tombstone": TOMBSTONE, "same tombstone": TOMBSTONE},
+            times={"left tombstone": (TOMBSTONE,), "same tombstone": (TOMBSTONE,)},
         ),
         Kind(
             "pk_composite",
             lambda of: of.table("pairs").outer_join(of.table("twins"), select=["left.v", "right.n"]),
-            times={"pairs tombstone": TOMBSTONE, "twins tombstone": TOMBSTONE},
+            times={"pairs tombstone": (TOMBSTONE,), "twins tombstone": (TOMBSTONE,)},
         ),
         Kind(
             "fk_inner",
             lambda of: of.table("left").join(of.table("right"), on=F, select=["left.v", "right.n", "right.p"]),
-            times={"right": RIGHT_ALONE},
+            times={"right": (RIGHT_ALONE,)},
         ),
         Kind(
             "fk_left",
             lambda of: of.table("left").left_join(of.table("right"), on=F, select=["left.*", "right.n"]),
-            times={"right": RIGHT_ALONE},
+            times={"right": (RIGHT_ALONE,)},
         ),
         Kind(
             "self_join",
             lambda of: of.table("left").left_join(of.table("left"), on=BOSS, select=["left.v", "right.v AS above"]),
-            times={"left": RIGHT_ALONE},
+            times={"left": (RIGHT_ALONE,)},
         ),
-        Kind("chain", _chain, times={topic: RIGHT_ALONE for topic in ("left", "right", "third")}),
-        Kind("chain_on_the_right", _chain_on_the_right, times={t: RIGHT_ALONE for t in ("left", "right", "third")}),
-        Kind("two_foreign_keys", _two_foreign_keys, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
-        Kind("diamond", _diamond, times={"left": RIGHT_ALONE, "right": RIGHT_ALONE}),
-        Kind("filtered_sides", _filtered_sides, times={"right": RIGHT_ALONE}),
+        Kind("chain", _chain, times={topic: (RIGHT_ALONE,) for topic in ("left", "right", "third")}),
+        Kind("chain_on_the_right", _chain_on_the_right, times={t: (RIGHT_ALONE,) for t in ("left", "right", "third")}),
+        Kind("two_foreign_keys", _two_foreign_keys, times={"left": (RIGHT_ALONE,), "right": (RIGHT_ALONE,)}),
+        Kind("diamond", _diamond, times={"left": (RIGHT_ALONE,), "right": (RIGHT_ALONE,)}),
+        Kind("filtered_sides", _filtered_sides, times={"right": (RIGHT_ALONE,)}),
         Kind(
             "global",
             lambda of: of.table("left").join(of.global_table("anywhere"), on=F, select=["left.v", "right.n"]),
-            times={"anywhere": RIGHT_ALONE},
+            times={"anywhere": (RIGHT_ALONE,)},
         ),
-        Kind("aggregate", _grouped, ("n",), {"left": NEWEST}),
-        Kind("aggregate_of_a_join", _grouped_join, ("n",), {"left": NEWEST, "right": NEWEST}),
-        Kind("aggregate_of_an_aggregate", _groups_of_groups, ("n", "groups"), {"left": NEWEST}),
-        Kind("versioned", _old_join, times={"old_right": RIGHT_ALONE}),
-        Kind("aggregate_of_a_versioned", _old_groups, ("n",), {"old_left": NEWEST}),
+        Kind("aggregate", _grouped, ("n",), {"left": (NEWEST,)}),
+        Kind(
+            "aggregate_of_a_join",
+            _grouped_join,
+            ("n",),
+            {"left": (NEWEST, RIGHT_ALONE), "right": (NEWEST, RIGHT_ALONE)},
+        ),
+        Kind("aggregate_of_an_aggregate", _groups_of_groups, ("n", "groups"), {"left": (NEWEST,)}),
+        Kind("versioned", _old_join, times={"old_right": (RIGHT_ALONE,)}),
+        Kind("aggregate_of_a_versioned", _old_groups, ("n",), {"old_left": (NEWEST,)}),
         Kind("stream_to_table", lambda of: of.stream("hits").filter("v IS NULL OR v < 3").to_table()),
         Kind("stream_rekeyed", _rekeyed),
         Kind("stream_aggregate", _stream_groups),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.conformance.cases import EMPTIED, topology
+from tests.conformance.cases import EMPTIED, NEWEST, RIGHT_ALONE, TOMBSTONE, topology
 from tests.conformance.replay import replayed
 
 if TYPE_CHECKING:
@@ -83,18 +83,25 @@ def _compare(kind: Kind | None, table: str, world: World, seen: Seen, kafka: lis
                 changed = states[batch - 1].get(key) != mine or kafka[before].get(key) != other
                 if after > before + 1 or not changed:
                     continue  # the event time is not that of one record, or an earlier step told of it
-                known = _known_time(kind, world[before])
+                known = _known_time(kind, world[before], mine[1], other[1])
                 if known is not None:
                     found.known[known] += 1
                     continue
             found.differences.append(Difference(seen.play.world, after, table, key, mine, other))
 
 
-def _known_time(kind: Kind | None, record: Record) -> str | None:
+def _known_time(kind: Kind | None, record: Record, ours: int, kafka: int) -> str | None:
+    """The divergence that explains why the event time after a record is another one, if any does."""
     if kind is None:
         return None
     tombstone = f"{record.topic} tombstone" if record.value is None else record.topic
-    return kind.times.get(record.topic, kind.times.get(tombstone))
+    names = kind.times.get(record.topic, kind.times.get(tombstone, ()))
+    explained = {
+        RIGHT_ALONE: kafka in (record.timestamp, min(ours, kafka)),
+        TOMBSTONE: kafka == record.timestamp,
+        NEWEST: kafka > ours,
+    }
+    return next((name for name in names if explained[name]), None)
 
 
 def _histories(

@@ -10,7 +10,7 @@ from tests.conformance import golden
 from tests.conformance.cases import topology
 from tests.conformance.divergences import Divergence, divergences, kinds
 from tests.conformance.oracle import folded
-from tests.conformance.replay import Seen, chained, replayed
+from tests.conformance.replay import Play, Seen, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,9 @@ SAME = {"a table joined to a global table"}  # a join that Kafka lacks: held aga
 
 @pytest.fixture(scope="module")
 def ours(session: SparkSession) -> list[Seen]:
-    return replayed(session, topology(kinds()), chained([divergence.case for divergence in divergences()]))
+    cases = [divergence.case for divergence in divergences()]
+    plays = [Play(world, (case[:-1], case[-1:]), (len(case) - 1, len(case))) for world, case in enumerate(cases)]
+    return replayed(session, topology(kinds()), plays)
 
 
 @pytest.mark.parametrize("divergence", divergences(), ids=NAMES)

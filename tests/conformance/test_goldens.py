@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conformance import golden
-from tests.conformance.cases import KINDS, STEPS, topology
+from tests.conformance.cases import EMPTIED, KINDS, STEPS, topology
 from tests.conformance.compare import compared, told
 from tests.conformance.divergences import divergences
 from tests.conformance.replay import cut
@@ -56,7 +56,7 @@ def test_a_table_is_kafkas_after_every_record_and_every_cut(
 
 
 def test_every_known_difference_is_met_and_documented(found: Compared) -> None:
-    known = {name for kind in KINDS.values() for name in kind.times.values()} | {"emptied groups"}
+    known = {name for kind in KINDS.values() for names in kind.times.values() for name in names} | {EMPTIED}
     assert set(found.known) == known
     assert known <= {divergence.name for divergence in divergences()}
 
