@@ -146,11 +146,12 @@ def _aggregated(node: Aggregate, source: Iterable[Row], meaning: Meaning) -> Row
             groups.setdefault(key, []).append(row)
     found: Rows = {}
     for key, members in groups.items():
-        newest = max(members, key=_newness)
+        newest = max(members, key=newness)
         aggregates = {name: meaning[text](members) for name, text in node.select[len(node.by) :]}
         found[key] = dict(zip(node.by, key, strict=True)) | aggregates | {name: newest[name] for name in OURS}
     return found
 
 
-def _newness(row: Row) -> tuple[Any, ...]:
+def newness(row: Row) -> tuple[Any, ...]:
+    """What makes a row newer than another: its event time, then its coordinates; null is older than anything."""
     return tuple((row[name] is not None, row[name]) if row[name] is not None else (False,) for name in OURS)

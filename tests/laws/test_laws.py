@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.operators.algebra import ALL, PRESENT, rows, touched
+from spark.operators.algebra import ALL, rows, touched
 from spark.topology.fold import fold_of
 from spark.topology.nodes import (
     Aggregate,
@@ -25,10 +25,13 @@ from spark.topology.nodes import (
     Union,
 )
 from tests import reference
-from tests.laws.worlds import COLUMNS, KEYS, TOPICS, Frames, Moves, table, worlds
+from tests.laws.laws import check, keyed
+from tests.laws.worlds import COLUMNS, TOPICS, Frames, Moves, table, worlds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
     from resources.engine import Engine
 
@@ -180,54 +183,16 @@ MEANING: reference.Meaning = {
 
 
 @pytest.fixture(scope="module")
-def session(engine: Engine) -> SparkSession:
-    return engine.session()
-
-
-@pytest.mark.parametrize("few", [True, False])
-@pytest.mark.parametrize("name", PLANS)
-def test_touched_keys_are_enough_and_have_the_right_rows(session: SparkSession, name: str, few: bool) -> None:
-    plan = PLANS[name]
-    world = worlds(seed=len(name), count=WORLDS, names="abc")
-    before = Frames(session, world.before, [record for record in world.records if record[-1] == 1])
-    after = Frames(session, world.after, world.records)
-    own = rows(plan, ALL, before)
-    was, now = keyed(plan, own), keyed(plan, rows(plan, ALL, after))
-    assert now != was
-
-    found = touched(plan, Moves(before, after, frozenset(), few, own))
-    assert found is not None
-    is_touched = keyed(plan, found)
-
-    assert {key for key in was | now if was.get(key) != now.get(key)} <= is_touched.keys(), "soundness"
-    agreed = {key: (*now[key], True) if key in now else None for key in is_touched}
-    assert {key: row if row[-1] else None for key, row in is_touched.items()} == agreed, "agreement"
+def session(engine: Engine) -> Iterator[SparkSession]:
+    """One session for all plans."""
+    session = engine.session()
+    yield session
+    session.stop()
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_rows_are_those_of_the_reference(session: SparkSession, name: str) -> None:
-    plan = PLANS[name]
-    world = worlds(seed=len(name), count=WORLDS, names="abc")
-    tables: dict[str, reference.Rows] = {
-        table: {key: dict(zip(NAMES, row, strict=True)) for key, row in found.items()}
-        for table, found in world.after.items()
-    }
-    records = [dict(zip((*NAMES, "_deleted", "_error", "_batch"), record, strict=True)) for record in world.records]
-    expected = reference.rows(plan, tables, records, MEANING)
-    columns = [column.name for column in plan.columns] + list(reference.OURS)
-    found = keyed(plan, rows(plan, ALL, Frames(session, world.after, world.records)), columns)
-    assert found == {key: tuple(row[column] for column in columns) for key, row in expected.items()}
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_rows_at_keys_are_the_rows_at_all_keys_cut_down(session: SparkSession, name: str) -> None:
-    plan = PLANS[name]
-    world = worlds(seed=len(name), count=WORLDS, names="abc")
-    now = Frames(session, world.after, world.records)
-    some = [(w, k) for w in range(WORLDS) for k in KEYS if (w + k) % 3 == 0]
-    everything = keyed(plan, rows(plan, ALL, now))
-    cut = keyed(plan, rows(plan, session.createDataFrame(some, ", ".join(f"{name} int" for name in plan.key)), now))
-    assert cut == {key: row for key, row in everything.items() if key in set(some)}
+def test_every_law_holds(session: SparkSession, name: str) -> None:
+    check(session, PLANS[name], seed=len(name), count=WORLDS, meaning=MEANING)
 
 
 @pytest.mark.parametrize("still", [{"a"}, {"b"}, {"a", "b"}])
@@ -267,17 +232,3 @@ def total(rows: list[reference.Row], name: str) -> int | None:
 def known(rows: list[reference.Row], name: str) -> int:
     """How many values are not null."""
     return sum(row[name] is not None for row in rows)
-
-
-def keyed(
-    plan: Node, frame: DataFrame, columns: list[str] | None = None
-) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """The rows by key, what a fold keeps for itself included, unless other columns are named; a key twice fails."""
-    names = [column.name for column in plan.columns] + list(reference.OURS)
-    if isinstance(plan, Aggregate) and plan.fold is not None:
-        names += [partial.name for partial in plan.fold.partials]
-    names += [PRESENT] if PRESENT in frame.columns else []
-    found = [tuple(row) for row in frame.select(*(columns or names)).collect()]
-    by_key = {row[:2]: row for row in found}
-    assert len(by_key) == len(found), "a key has two rows"
-    return by_key
