@@ -33,6 +33,13 @@ OPERATORS = {
 }
 """Kafka Streams' operators on tables."""
 
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Rows this few are there before code for them would be compiled."""
+
 Cut = Literal["line", "each", "all"] | int
 Line = dict[str, str]  # a cell for every column
 States = dict[str, list[dict[str, object]]]
@@ -58,7 +65,9 @@ class Case:
 
     def records(self) -> list[str]:
         """All the records that come in."""
-        return [record for line in self.lines for source in self.topology.sources for record in cell(line[source.topic])]
+        return [
+            record for line in self.lines for source in self.topology.sources for record in cell(line[source.topic])
+        ]
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,8 @@ def written(record: dict[str, Any]) -> str:
 def run(case: Case, cut: Cut, engine: Engine) -> Run:
     """The lines in batches of one line each, or of so many records."""
     session = engine.session()
+    for setting, value in QUICK.items():
+        session.conf.set(setting, value)
     driver = TopologyTestDriver(case.topology, "all" if cut == "line" else cut, session)
     emitted = []
     for line in case.lines:
@@ -152,9 +163,7 @@ def run(case: Case, cut: Cut, engine: Engine) -> Run:
                     value=value_of(value, source.consumed.value),
                     timestamp=int(line["timestamp"]),
                 )
-        emitted.append(
-            {name: "; ".join(map(written, driver.records(name)[count:])) for name, count in before.items()}
-        )
+        emitted.append({name: "; ".join(map(written, driver.records(name)[count:])) for name, count in before.items()})
     states = {name: driver.table(name) for name in case.columns}
     session.stop()
     return Run(tuple(emitted), states)
