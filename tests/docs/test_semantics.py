@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-import spark.topology
 from spark.testing import TopologyTestDriver
-from spark.topology import Topology, dsl
+from spark.topology import StreamsBuilder, Topology
+from spark.topology.dsl import GlobalKTable, KGroupedTable, KTable
 from spark.topology.nodes import Join
+from tests.quick import quick_session
 
 if TYPE_CHECKING:
     from resources.engine import Engine
@@ -33,12 +34,7 @@ OPERATORS = {
 }
 """Kafka Streams' operators on tables."""
 
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""Rows this few are there before code for them would be compiled."""
+HANDLES: dict[str, type] = {handle.__name__: handle for handle in (StreamsBuilder, KTable, GlobalKTable, KGroupedTable)}
 
 Cut = Literal["line", "each", "all"] | int
 Line = dict[str, str]  # a cell for every column
@@ -61,7 +57,7 @@ class Case:
     @property
     def cuts(self) -> list[Cut]:
         """Every line a batch, as the page is written, and other batches."""
-        return ["line", "each", 3, "all"] if len(self.records()) > len(self.lines) else ["line", 3, "all"]
+        return ["line", "each", 5, "all"] if len(self.records()) > len(self.lines) else ["line", 5, "all"]
 
     def records(self) -> list[str]:
         """All the records that come in."""
@@ -147,9 +143,7 @@ def written(record: dict[str, Any]) -> str:
 
 def run(case: Case, cut: Cut, engine: Engine) -> Run:
     """The lines in batches of one line each, or of so many records."""
-    session = engine.session()
-    for setting, value in QUICK.items():
-        session.conf.set(setting, value)
+    session = quick_session(engine)
     driver = TopologyTestDriver(case.topology, "all" if cut == "line" else cut, session)
     emitted = []
     for line in case.lines:
@@ -253,10 +247,10 @@ def test_the_operators_of_kafka_streams_are_all_there_or_said_not_to_be(page: Pa
         of, name = line["Kafka Streams"].split(".")
         if line["here"]:
             ours, method = line["here"].strip("`").split(".")
-            assert callable(getattr(getattr(dsl, ours, None) or getattr(spark.topology, ours), method))
+            assert callable(getattr(HANDLES[ours], method))
         else:
             assert line["note"]
-            assert not hasattr(getattr(dsl, of), re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name))
+            assert not hasattr(HANDLES[of], re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name))
 
 
 def test_the_readme_points_to_the_page() -> None:
