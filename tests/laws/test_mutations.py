@@ -1,0 +1,217 @@
+"""The laws catch what they are for: each of these bugs, planted in an operator, breaks the law that is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from pyspark.sql import functions as F
+
+from spark.operators import aggregate, join, latest, scan, select
+from spark.operators.algebra import ALL, PRESENT, or_absent, rows, touched
+from tests.laws import test_laws as laws
+from tests.laws.worlds import table
+from tests.quick import quick_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from resources.engine import Engine
+    from spark.operators.algebra import Snapshot, Span
+    from spark.topology.nodes import Join, Node, Scan
+
+
+class Law(Protocol):
+    """A law's test, as a function."""
+
+    def __call__(self, session: SparkSession, name: str) -> None:
+        """Raise AssertionError where the law does not hold for the plan of this name."""
+
+
+SOUNDNESS = AGREEMENT = partial(laws.test_touched_keys_are_enough_and_have_the_right_rows, few=True)
+LOCALITY = laws.test_rows_at_keys_are_the_rows_at_all_keys_cut_down
+REFERENCE = laws.test_rows_are_those_of_the_reference
+
+
+@dataclass(frozen=True)
+class Bug:
+    """Something in the place of a function of a module; the law that it breaks, for a plan, and what the law says."""
+
+    of: Any
+    name: str
+    instead: Callable[..., Any]
+    plan: str
+    law: Law
+    says: str
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A span whose end looks like its beginning; what changed is known all the same."""
+
+    span: Span
+
+    @property
+    def before(self) -> Snapshot:
+        """The earlier snapshot."""
+        return self.span.before
+
+    @property
+    def after(self) -> Snapshot:
+        """The earlier snapshot again."""
+        return self.span.before
+
+    @property
+    def few(self) -> bool:
+        """As it is."""
+        return self.span.few
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """As it is."""
+        return self.span.keep(frame)
+
+    def moved(self, scan: Scan) -> bool:
+        """As it is."""
+        return self.span.moved(scan)
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """As it is."""
+        return self.span.changes(scan)
+
+    def records(self, scan: Scan) -> DataFrame:
+        """As it is."""
+        return self.span.records(scan)
+
+
+def nothing(frame: DataFrame) -> DataFrame:
+    return frame.where("false")
+
+
+def still(side: Node) -> Callable[[Node, Span], DataFrame | None]:
+    """One side of a join never moves."""
+    kept = join.kept
+
+    def unless_still(of: Node, span: Span) -> DataFrame | None:
+        return None if of == side else kept(of, span)
+
+    return unless_still
+
+
+def without_deletes(node: Node, span: Span) -> DataFrame | None:
+    found = touched(node, span)
+    return None if found is None else found.where(PRESENT)
+
+
+def with_left_alone(
+    node: Join, left: DataFrame, right: DataFrame, either: Callable[..., DataFrame] = join.either
+) -> DataFrame:
+    return either(node, left, right).join(left.select(*node.key), list(node.key), "left_semi")
+
+
+def by_smallest_offset(node: Any, records: DataFrame, newest: Callable[..., DataFrame] = latest.newest) -> DataFrame:
+    turned = records.withColumn("_offset", -F.col("_offset"))
+    return newest(node, turned).withColumn("_offset", -F.col("_offset"))
+
+
+BUGS = {
+    "the group that a row was in before is forgotten": Bug(
+        aggregate,
+        "rows",
+        lambda node, keys, now: rows(node, keys, now) if keys is ALL else nothing(rows(node, keys, now)),
+        "aggregate",
+        SOUNDNESS,
+        "soundness",
+    ),
+    "the group that a row is in now is forgotten": Bug(
+        aggregate, "present", lambda frame: nothing(frame).drop(PRESENT), "aggregate", SOUNDNESS, "soundness"
+    ),
+    "an emptied group is kept": Bug(
+        aggregate,
+        "or_absent",
+        lambda *given, absent=or_absent: absent(*given).withColumn(PRESENT, F.lit(True)),
+        "aggregate",
+        AGREEMENT,
+        "agreement",
+    ),
+    "a row with a null is in a group": Bug(
+        aggregate, "in_a_group", lambda _: "true", "aggregate", REFERENCE, "^assert"
+    ),
+    "the right side of a join is ignored": Bug(join, "kept", still(table("b")), "fk left", SOUNDNESS, "soundness"),
+    "the left side of a join is ignored": Bug(join, "kept", still(table("a")), "fk left", SOUNDNESS, "soundness"),
+    "a join looks up as things were before": Bug(
+        laws, "touched", lambda node, span: touched(node, Stale(span)), "fk inner", SOUNDNESS, "soundness|agreement"
+    ),
+    "a moved foreign key is not looked up": Bug(
+        join,
+        "looked_up",
+        lambda *given, looked_up=join.looked_up: nothing(looked_up(*given)),
+        "fk inner",
+        AGREEMENT,
+        "agreement",
+    ),
+    "left rows that look up a changed right row are not found": Bug(
+        join,
+        "looking_up",
+        lambda *given, looking_up=join.looking_up: nothing(looking_up(*given)),
+        "fk inner",
+        SOUNDNESS,
+        "soundness",
+    ),
+    "a null foreign key finds the right row 0": Bug(
+        join,
+        "with_on",
+        lambda *given, with_on=join.with_on: with_on(*given).na.fill(0, ["_on0", "_on1"]),
+        "fk left",
+        REFERENCE,
+        "^assert",
+    ),
+    "an outer join does not follow its right side": Bug(
+        join,
+        "on_both_sides",
+        lambda node, left, _, span, both=join.on_both_sides: both(node, left, None, span),
+        "pk outer",
+        SOUNDNESS,
+        "soundness",
+    ),
+    "an outer join has no row that only the right side has": Bug(
+        join, "either", with_left_alone, "pk outer", REFERENCE, "^assert"
+    ),
+    "a row that leaves a filter is not told": Bug(
+        select,
+        "selected",
+        lambda *given, selected=select.selected: selected(*given).where(PRESENT),
+        "filter",
+        SOUNDNESS,
+        "soundness",
+    ),
+    "a deleted row is lost in a view": Bug(select, "touched", without_deletes, "map", SOUNDNESS, "soundness"),
+    "a tombstone is a row": Bug(
+        latest,
+        "newest",
+        lambda *given, newest=latest.newest: newest(*given).withColumn(PRESENT, F.lit(True)),
+        "latest",
+        REFERENCE,
+        "^assert",
+    ),
+    "the order of offsets is turned round": Bug(latest, "newest", by_smallest_offset, "latest", REFERENCE, "^assert"),
+    "a lookup at some keys finds others too": Bug(scan, "at", lambda frame, *_: frame, "scan", LOCALITY, "^assert"),
+}
+
+
+@pytest.fixture(scope="module")
+def session(engine: Engine) -> Iterator[SparkSession]:
+    session = quick_session(engine)
+    yield session
+    session.stop()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_law_catches(session: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug = BUGS[name]
+    monkeypatch.setattr(bug.of, bug.name, bug.instead)
+    with pytest.raises(AssertionError, match=bug.says):
+        bug.law(session, bug.plan)
