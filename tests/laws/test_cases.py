@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations, zip_longest
 from math import factorial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.engine import Engine
+    from spark.topology.dsl import KTable
 
-Rows = dict[Any, tuple[Any, ...]]  # the values by the key; a key of one column is not wrapped
+Rows = dict[object, tuple[object, ...]]  # the values by the key; a key of one column is not wrapped
 Tables = dict[str, Rows]
 
 
@@ -34,7 +35,7 @@ class Record:
 
     topic: str
     key: tuple[str | None, ...]
-    value: dict[str, Any] | None
+    value: dict[str, object] | None
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,19 @@ class Scenario:
                     yield [records[start:end] for start, end in pairwise((0, *places, len(records)))]
 
 
-def left(k: str | None, *gone: None, **value: Any) -> Record:
+def left(k: str | None, *gone: None, **value: object) -> Record:
     return Record("left", (k,), None if gone else value)
 
 
-def right(f: str, *gone: None, **value: Any) -> Record:
+def right(f: str, *gone: None, **value: object) -> Record:
     return Record("right", (f,), None if gone else value)
 
 
-def third(k: str, **value: Any) -> Record:
+def third(k: str, **value: object) -> Record:
     return Record("third", (k,), value)
 
 
-def pair(f: str, g: str, **value: Any) -> Record:
+def pair(f: str, g: str, **value: object) -> Record:
     return Record("pairs", (f, g), value)
 
 
@@ -79,7 +80,7 @@ def topology() -> Topology:
     """Every operator on tables; the same right side by its primary key, by one foreign key and by two."""
     builder = StreamsBuilder("cases")
 
-    def table(name: str, key: str, value: str) -> Any:
+    def table(name: str, key: str, value: str) -> KTable:
         return builder.table(name, Consumed.json(key=f"world int, {key}", value=value))
 
     left = table("left", "k string", "f string, g string, v int")
@@ -338,7 +339,9 @@ CASES: dict[str, Scenario] = {
 # are there and where they are not.
 X, Y = "x", "y"
 NONE: Rows = {}
-ROW, FOUND_X, FOUND_Y = {"1": (2, None)}, {"1": (2, "a")}, {"1": (2, "b")}
+ROW: Rows = {"1": (2, None)}
+FOUND_X: Rows = {"1": (2, "a")}
+FOUND_Y: Rows = {"1": (2, "b")}
 MATRIX: list[tuple[str, list[Record], Rows, Rows, Rows, Rows]] = [
     # transition, records, inner and left with right rows, inner and left without
     ("nothing to null", [left("1", v=2)], NONE, ROW, NONE, ROW),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from pyspark.sql import functions as F
@@ -17,12 +17,13 @@ from tests.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from pyspark.sql import DataFrame, SparkSession
 
     from resources.engine import Engine
     from spark.operators.algebra import Snapshot, Span
-    from spark.topology.nodes import Join, Node, Scan
+    from spark.topology.nodes import Join, Latest, Node, Scan
 
 
 class Law(Protocol):
@@ -41,9 +42,9 @@ REFERENCE = laws.test_rows_are_those_of_the_reference
 class Bug:
     """Something in the place of a function of a module; the law that it breaks, for a plan, and what the law says."""
 
-    of: Any
+    of: ModuleType
     name: str
-    instead: Callable[..., Any]
+    instead: object
     plan: str
     law: Law
     says: str
@@ -112,7 +113,7 @@ def with_left_alone(
     return either(node, left, right).join(left.select(*node.key), list(node.key), "left_semi")
 
 
-def by_smallest_offset(node: Any, records: DataFrame, newest: Callable[..., DataFrame] = latest.newest) -> DataFrame:
+def by_smallest_offset(node: Latest, records: DataFrame, newest: Callable[..., DataFrame] = latest.newest) -> DataFrame:
     turned = records.withColumn("_offset", -F.col("_offset"))
     return newest(node, turned).withColumn("_offset", -F.col("_offset"))
 
