@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark.operators import aggregate, join, latest, scan, select
-from spark.operators.algebra import ALL, PRESENT, or_absent, rows, touched
+from spark.operators.algebra import PRESENT, or_absent, previous, touched
 from tests.laws import test_laws as laws
 from tests.laws.worlds import table
 from tests.quick import quick_session
@@ -71,6 +71,15 @@ class Stale:
         """As it is."""
         return self.span.few
 
+    @property
+    def own(self) -> DataFrame:
+        """As it is."""
+        return self.span.own
+
+    def none(self, frame: DataFrame) -> bool:
+        """As it is."""
+        return self.span.none(frame)
+
     def keep(self, frame: DataFrame) -> DataFrame:
         """As it is."""
         return self.span.keep(frame)
@@ -82,6 +91,10 @@ class Stale:
     def changes(self, scan: Scan) -> DataFrame:
         """As it is."""
         return self.span.changes(scan)
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """As it is."""
+        return self.span.previous(scan)
 
     def records(self, scan: Scan) -> DataFrame:
         """As it is."""
@@ -120,12 +133,13 @@ def by_smallest_offset(node: Latest, records: DataFrame, newest: Callable[..., D
 
 BUGS = {
     "the group that a row was in before is forgotten": Bug(
-        aggregate,
-        "rows",
-        lambda node, keys, now: rows(node, keys, now) if keys is ALL else nothing(rows(node, keys, now)),
-        "aggregate",
-        SOUNDNESS,
-        "soundness",
+        aggregate, "previous", lambda *given: nothing(previous(*given)), "aggregate", SOUNDNESS, "soundness"
+    ),
+    "what a group lost is not taken away": Bug(
+        aggregate, "previous", lambda *given: nothing(previous(*given)), "fold", SOUNDNESS, "soundness|agreement"
+    ),
+    "an extreme stands when its row leaves": Bug(
+        aggregate, "left", lambda _: F.lit(False), "fold of extremes", AGREEMENT, "agreement"
     ),
     "the group that a row is in now is forgotten": Bug(
         aggregate, "present", lambda frame: nothing(frame).drop(PRESENT), "aggregate", SOUNDNESS, "soundness"
