@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults conformance record check fmt bench up down ui
+.PHONY: help setup demo test faults fuzz conformance record check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -29,6 +29,9 @@ conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20
 
 record: $(READY) ## Ask Kafka Streams anew for the tables that `make test` compares ours with; needs a JDK
 	$(BIN)/python -m tests.conformance --record
+
+fuzz: $(READY) ## The laws on 50,000 worlds: every operator over every operator, and random plans
+	TIDETABLE_FUZZ=50000 $(BIN)/pytest tests/laws/test_programs.py $(ARGS)
 
 check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/ruff format --check

@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark.topology.ddl import quoted
 from spark.topology.errors import Place
 from spark.topology.nodes import Fold, Partial, is_stream
 from spark.topology.roles import depths, roles
@@ -105,7 +104,7 @@ def _summed(name: str, of: str, kind: str, partials: _Partials, only_grows: bool
         is_kind = f"is {kind}" if kind else "has a type that only Spark knows"
         raise _Whole(f"{of} {is_kind}; an integer, or a decimal of fewer digits, would fold: {name}(cast({of} AS ...))")
     # Nothing summed is 0 here, as it is again when all that was added has been taken away.
-    total, count = quoted(partials.name("sum", f"coalesce(sum({of}), 0)")), quoted(partials.name("sum", f"count({of})"))
+    total, count = partials.name("sum", f"coalesce(sum({of}), 0)"), partials.name("sum", f"count({of})")
     if name == "sum":
         quotient = total
     elif decimal:
