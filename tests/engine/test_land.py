@@ -207,6 +207,7 @@ def test_what_was_aborted_never_lands_and_an_open_transaction_holds_the_cut(
         producer.commit_transaction(30)
     with transaction(kafka, name, "aborted") as producer:
         producer.abort_transaction(30)
+    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 5})  # markers are written behind the answer
     with transaction(kafka, name, "open") as producer:
         send(kafka, name, Record(1, {"name": "behind the open one"}))
         first = landed(doors, topology)
@@ -215,6 +216,7 @@ def test_what_was_aborted_never_lands_and_an_open_transaction_holds_the_cut(
         assert names(doors, topology) == [(0, "a"), (0, "b")]
         assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
         producer.commit_transaction(30)
+    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 8})
     then = landed(doors, topology)
     assert (then.start, then.end, then.records) == ({0: 5}, {0: 8}, 2)
     assert names(doors, topology) == [(0, "a"), (0, "b"), (0, "open"), (0, "behind the open one")]
@@ -227,6 +229,7 @@ def test_markers_at_the_end_are_passed_and_never_waited_for(
     topology = streaming(name)
     with transaction(kafka, name, "aborted") as producer:
         producer.abort_transaction(30)
+    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 2})
     done = landed(doors, topology)
     assert (done.end, done.records) == ({0: 2}, 0)
     assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"

@@ -27,6 +27,7 @@ from spark.topology.nodes import (
 from tests import reference
 from tests.laws.laws import check, keyed
 from tests.laws.worlds import COLUMNS, TOPICS, Frames, Moves, table, worlds
+from tests.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +186,7 @@ MEANING: reference.Meaning = {
 @pytest.fixture(scope="module")
 def session(engine: Engine) -> Iterator[SparkSession]:
     """One session for all plans."""
-    session = engine.session()
+    session = quick_session(engine)
     yield session
     session.stop()
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.laws.laws import check
 from tests.laws.programs import MEANING, nestings, program
+from tests.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ SOME = sorted(NESTINGS)[:: 1 if FUZZ else 16]
 @pytest.fixture(scope="module")
 def session(engine: Engine) -> Iterator[SparkSession]:
     """One session for all plans."""
-    session = engine.session()
+    session = quick_session(engine)
     yield session
     session.stop()
 
