@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import spark.operators  # noqa: F401  # registers the operators
+from spark.engine.changes import LANDING
 from spark.engine.land import landed
-from spark.operators.algebra import ALL, PRESENT, cols, rows, touched
+from spark.operators.algebra import ALL, OURS, PRESENT, cols, rows, touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
-    from pyspark.sql.types import StructType
 
     from spark.topology.nodes import Scan
     from spark.topology.topology import Source, Table, Topology
@@ -29,6 +30,15 @@ Key = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
+class Change:
+    """What one batch made of a key: its new row, or the row that it took away."""
+
+    batch: int
+    row: Row
+    deleted: bool
+
+
+@dataclass(frozen=True)
 class Stored:
     """A table's rows by key, or a landing's records, and what the newest batch changed of them."""
 
@@ -36,6 +46,8 @@ class Stored:
     rows: Mapping[Key, Row]
     changed: Mapping[Key, Row | None] = field(default_factory=dict)
     """The new row of every key that the newest batch changed; None where it took the row away."""
+    history: tuple[Change, ...] = ()
+    """Every change of a table so far."""
 
     @property
     def gained(self) -> list[Row]:
@@ -54,6 +66,23 @@ class Pinned:
         """All rows of a table, or all records of a landing."""
         stored = self.tables[scan.table]
         return self.session.createDataFrame(list(stored.rows.values()), stored.schema)
+
+    def records(self, scan: Scan) -> DataFrame:
+        """All records of a landing, or all changes of a table."""
+        landing = scan.table.startswith(LANDING)
+        return self.stored(scan) if landing else self.changes(scan, self.tables[scan.table].history)
+
+    def changes(self, scan: Scan, changes: Iterable[Change]) -> DataFrame:
+        """Changes of a table as a stream's records."""
+        schema = self.tables[scan.table].schema
+        names = [*(column.name for column in scan.columns), *OURS]
+        kept = [name for name in names if name in (*scan.key, *OURS)]
+        told = [
+            (*(c.row[name] if not c.deleted or name in kept else None for name in names), c.batch, c.deleted)
+            for c in changes
+        ]
+        fields = StructType([*(schema[name] for name in names)]).add("_batch", "bigint").add("_deleted", "boolean")
+        return self.session.createDataFrame(told, fields)
 
 
 @dataclass(frozen=True)
@@ -92,8 +121,10 @@ class Batch:
         return self.after.session.createDataFrame(found, was.schema)
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that the batch brought."""
+        """The records that the batch brought, or the changes that it made of a table."""
         stored = self.after.tables[scan.table]
+        if not scan.table.startswith(LANDING):
+            return self.after.changes(scan, stored.history[len(self.before.tables[scan.table].history) :])
         return self.after.session.createDataFrame(stored.gained, stored.schema)
 
 
@@ -163,7 +194,7 @@ class TopologyTestDriver:
         piped, self._piped = self._piped, []
         self._batches += 1
         before = Pinned(self._session, dict(self._tables))
-        now = {name: Stored(stored.schema, stored.rows) for name, stored in self._tables.items()}
+        now = {name: replace(stored, changed={}) for name, stored in self._tables.items()}
         after = Pinned(self._session, now)
         for source in self._topology.sources:
             records = [record for to, record in piped if to == source]
@@ -207,18 +238,23 @@ class TopologyTestDriver:
             frame = rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
-            return Stored(frame.schema, found, found)
+            return Stored(frame.schema, found, found, self._changes({}, found))
         own = self._session.createDataFrame(list(was.rows.values()), was.schema)
         source = touched(table.plan, Batch(before, after, own))
         if source is None:
-            return Stored(was.schema, was.rows)
+            return replace(was, changed={})
         changed: dict[Key, Row | None] = {}
         for key, row in _by_key(table, source, was.schema.names):
             if was.rows.get(key) != row:  # as a MERGE does, which leaves equal rows alone
                 changed[key] = row
-        left = {key: row for key, row in was.rows.items() if key not in changed}
+        now = {key: row for key, row in {**was.rows, **changed}.items() if row is not None}
         self._emit(table, changed)
-        return Stored(was.schema, left | {key: row for key, row in changed.items() if row is not None}, changed)
+        return Stored(was.schema, now, changed, was.history + self._changes(was.rows, changed))
+
+    def _changes(self, was: Mapping[Key, Row], changed: Mapping[Key, Row | None]) -> tuple[Change, ...]:
+        return tuple(
+            Change(self._batches, was[key] if row is None else row, deleted=row is None) for key, row in changed.items()
+        )
 
     def _emit(self, table: Table, changed: Mapping[Key, Row | None]) -> None:
         values = [column.name for column in table.plan.columns[len(table.plan.key) :]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union, is_stream, scans
+from spark.topology.nodes import Aggregate, Changes, Join, Latest, Node, Records, Scan, Select, Union, is_stream, scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
                 for key, (one, other) in pairs.items()
                 if other is not None or node.how == "left"
             }
-        case Records() | Union():
+        case Records() | Changes() | Union():
             raise TypeError("a stream has records, not rows by key")
 
 

@@ -102,3 +102,22 @@ def test_what_is_mistyped_is_named(session: SparkSession) -> None:
         driver.table("name")
     with pytest.raises(ValueError, match='write "each", "all", or a number from 1'):
         TopologyTestDriver(topology(), 0, session)
+
+
+def test_the_changes_of_a_table_are_as_many_as_the_batches_tell_apart(session: SparkSession) -> None:
+    builder = StreamsBuilder("prices")
+    prices = builder.table("prices", Consumed.json(key="sku string", value="price int, maker string"))
+    prices.to_stream().group_by("sku").count("changes").materialize("changes")
+    prices.to_stream().select_key("maker").to_table().materialize("newest_of_maker")
+    made = builder.build()
+    batches: tuple[tuple[Literal["each", "all"], int], ...] = (("each", 2), ("all", 1))
+    for batch, changes in batches:
+        driver = TopologyTestDriver(made, batch, session)
+        driver.pipe("prices", key="pen", value={"price": 1, "maker": "bic"}, timestamp=1)
+        driver.pipe("prices", key="pen", value={"price": 2, "maker": "bic"}, timestamp=2)
+        driver.pipe("prices", key="ink", value={"price": 9, "maker": "bic"}, timestamp=3)
+        assert driver.table("changes") == [{"sku": "ink", "changes": 1}, {"sku": "pen", "changes": changes}]
+        assert driver.table("newest_of_maker") == [{"maker": "bic", "sku": "ink", "price": 9}]
+        driver.pipe("prices", key="pen", value=None, timestamp=4)
+        assert driver.table("changes") == [{"sku": "ink", "changes": 1}, {"sku": "pen", "changes": changes}]
+        assert driver.table("newest_of_maker") == [{"maker": "bic", "sku": "ink", "price": 9}]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from spark.engine import position as positions
 from spark.engine.errors import InputChanged
 from spark.engine.position import Position
-from spark.operators.algebra import OURS, PRESENT, cols
+from spark.operators.algebra import OURS, PRESENT, col, cols
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -51,6 +51,20 @@ class Pinned:
         }
         frame = frame.withColumns(later) if later else frame
         return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
+
+    def records(self, scan: Scan) -> DataFrame:
+        """All records of a landing, or all changes of a stored table since it was created."""
+        return self.stored(scan) if scan.table.startswith(LANDING) else recorded(scan, self.feed(scan, since=0))
+
+    def feed(self, scan: Scan, since: int) -> DataFrame:
+        """The change feed of a stored table, from a version on."""
+        return (
+            self.session.read.option("readChangeFeed", "true")
+            .option("startingVersion", since)
+            .option("endingVersion", self.inputs[scan.table].version)
+            .format("delta")
+            .load(self.path(scan))
+        )
 
     def keys(self, scan: Scan) -> DataFrame:
         """The keys of a stored table, whatever its other columns were."""
@@ -91,7 +105,12 @@ class Between:
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained, found by their batch: statistics skip the files of older ones."""
+        """The records that a landing gained, or the changes of a stored table.
+
+        A landing's are found by their batch: statistics skip the files of older ones.
+        """
+        if not scan.table.startswith(LANDING):
+            return self._table_records(scan)
         batches = []
         for commit in self._changed[scan.table]:
             if commit.position is None:
@@ -101,6 +120,14 @@ class Between:
                 )
             batches.append(commit.position.n)
         return self.after.stored(scan).where(F.col("_batch") >= min(batches))
+
+    def _table_records(self, scan: Scan) -> DataFrame:
+        if any(commit.replaced for commit in self._changed[scan.table]):
+            raise InputChanged(
+                f"{self.after.topology}/{scan.table} was replaced, with other columns: its changes end there. "
+                f"Run `tidetable rebuild` for every table that reads them"
+            )
+        return recorded(scan, self._feed(scan))
 
     def changes(self, scan: Scan) -> DataFrame:
         """One row for every key that changed: its newest row, or `_present` false."""
@@ -127,13 +154,7 @@ class Between:
         return oldest.select("_row.*").where(f"NOT {PRESENT}").drop(PRESENT)
 
     def _feed(self, scan: Scan) -> DataFrame:
-        return (
-            self.after.session.read.option("readChangeFeed", "true")
-            .option("startingVersion", self.before.inputs[scan.table].version + 1)
-            .option("endingVersion", self.after.inputs[scan.table].version)
-            .format("delta")
-            .load(self.after.path(scan))
-        )
+        return self.after.feed(scan, since=self.before.inputs[scan.table].version + 1)
 
     def _changed_once(self, scan: Scan) -> bool:
         """Whether no key changed twice: the span is one MERGE."""
@@ -160,6 +181,14 @@ class Between:
             )
             for name, pinned in self.after.inputs.items()
         }
+
+
+def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
+    """A change feed as a stream's records, with `STREAMED`: a row that went has no value, and its last coordinates."""
+    deleted = F.col("_change_type") == "delete"
+    values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
+    told = feed.where("_change_type <> 'update_preimage'")
+    return told.select(*values, *cols(OURS), F.col("_commit_version").alias("_batch"), deleted.alias("_deleted"))
 
 
 def _inserted() -> Column:

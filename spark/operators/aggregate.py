@@ -75,7 +75,7 @@ def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFra
 def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
     """All rows, or all records with a value, in one snapshot."""
     if is_stream(aggregate.source):
-        return records(aggregate.source, now.stored).where("NOT _deleted")
+        return records(aggregate.source, now.records).where("NOT _deleted")
     return rows(aggregate.source, ALL, now)
 
 

@@ -41,7 +41,10 @@ class Snapshot(Protocol):
     """Every input at one position."""
 
     def stored(self, scan: Scan) -> DataFrame:
-        """All rows of a stored table, or all records of a landing."""
+        """All rows of a stored table."""
+
+    def records(self, scan: Scan) -> DataFrame:
+        """All records of a landing, or all changes of a stored table, with `STREAMED`."""
 
 
 class Span(Protocol):
@@ -79,7 +82,7 @@ class Span(Protocol):
         """The rows that a stored table had, at the earlier position, at the keys that changed."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained."""
+        """The records that a landing gained, or the changes of a stored table, with `STREAMED`."""
 
 
 @singledispatch
@@ -107,15 +110,15 @@ def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
 
 @singledispatch
 def records(node: Node, read: Callable[[Scan], DataFrame]) -> DataFrame:  # noqa: ARG001  # as above
-    """The records of a stream, with `STREAMED`, that come of what `read` finds in its landings.
+    """The records of a stream, with `STREAMED`, that come of what `read` finds in its inputs.
 
-    A record of the stream comes of one record of a landing, so what a span adds comes of what the landings gained.
+    A record of the stream comes of one record of an input, so what a span adds comes of what the inputs gained.
     """
     raise TypeError(f"no operator is registered for streams of {type(node).__name__}")
 
 
 def gained(node: Node, span: Span) -> DataFrame | None:
-    """The records that a span adds to a stream. None where no landing has moved."""
+    """The records that a span adds to a stream. None where no input has moved."""
     if not any(span.moved(scan) for scan in scans(node)):
         return None
     return records(

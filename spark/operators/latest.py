@@ -30,13 +30,13 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     if by_arrival(latest):
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
-    everything = records(latest.source, span.after.stored)
+    everything = records(latest.source, span.after.records)
     return newest(latest, at(everything, keys, latest.key) if span.few else everything.join(keys, list(latest.key)))
 
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at(records(latest.source, now.stored), keys, latest.key)))
+    return present(newest(latest, at(records(latest.source, now.records), keys, latest.key)))
 
 
 def keyed(latest: Latest, source: DataFrame) -> DataFrame:

@@ -1,24 +1,32 @@
-"""Streams: the records of a landing, and `merge`. What did not decode is no record of a stream."""
+"""Streams: the records of a landing, the changes of a table, and `merge`.
+
+What did not decode is no record of a stream. A table's changes are as many as its commits tell apart: what a step took
+in at once is one change of a key.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark.operators.algebra import STREAMED, cols, records
-from spark.topology.nodes import Records, Union
+from spark.topology.nodes import Changes, Records, Scan, Union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
-    from spark.topology.nodes import Scan
-
 
 @records.register(Records)
 def _(node: Records, read: Callable[[Scan], DataFrame]) -> DataFrame:
     names = [column.name for column in node.columns]
     return read(node.source).where("_error IS NULL").select(*cols(names), *cols(STREAMED))
+
+
+@records.register(Changes)
+def _(changes: Changes, read: Callable[[Scan], DataFrame]) -> DataFrame:
+    assert isinstance(changes.source, Scan), "a topology has changes of stored tables alone"
+    return read(changes.source).select(*cols(column.name for column in changes.columns), *cols(STREAMED))
 
 
 @records.register(Union)

@@ -12,7 +12,20 @@ from spark.topology.dsl import GlobalKTable, KStream, KTable
 from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, user_line
 from spark.topology.fold import fold_of
-from spark.topology.nodes import Aggregate, Fold, Join, Latest, Line, Node, Records, Scan, inputs, is_stream, over
+from spark.topology.nodes import (
+    Aggregate,
+    Changes,
+    Fold,
+    Join,
+    Latest,
+    Line,
+    Node,
+    Records,
+    Scan,
+    inputs,
+    is_stream,
+    over,
+)
 from spark.topology.topology import Guarantee, Settings, Source, SourceKind, Table, Topology
 from spark.topology.words import title
 
@@ -145,6 +158,8 @@ def _check_what_must_be_stored(draft: Draft) -> None:
             continue
         if isinstance(node, Join) and node.drive == "left":
             raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
+        if isinstance(node, Changes) and node.source not in plans:
+            raise place.mistake("a view has no changes of its own", "write .materialize(name) before .to_stream()")
         if isinstance(node, Aggregate) and is_stream(node.source):
             raise place.mistake("groups of a stream are no view", "write .materialize(name) behind the aggregate")
 

@@ -10,7 +10,7 @@ from spark.topology.ddl import quoted
 from spark.topology.durations import written
 from spark.topology.errors import shown
 from spark.topology.fold import fold_of
-from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union, inputs, is_stream
+from spark.topology.nodes import Aggregate, Changes, Join, Latest, Node, Records, Scan, Select, Union, inputs, is_stream
 from spark.topology.words import costs, equal_keys, join_kind, select_kind, title
 
 if TYPE_CHECKING:
@@ -107,13 +107,15 @@ def _processors(topology: Topology) -> list[_Processor]:
 _STREAM_WORDS = {"select_key": "KEY-SELECT", "map_values": "MAPVALUES", "filter": "FILTER"}
 
 
-def _word(node: Union | Latest | Select | Join | Aggregate) -> str:
+def _word(node: Changes | Union | Latest | Select | Join | Aggregate) -> str:
     """What Kafka Streams calls a node."""
     match node:
         case Latest(source=Records()):
             return "KTABLE-SOURCE"
         case Latest():
             return "KSTREAM-TOTABLE"
+        case Changes():
+            return "KTABLE-TOSTREAM"
         case Union():
             return "KSTREAM-MERGE"
         case Select():
@@ -158,6 +160,8 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
             yield f"{indent}{label}: {table}{' (global table)' if table in global_tables else ''}"
         case Records():
             yield f"{indent}{label}: the records of topic {title(node)}"
+        case Changes(source=source):
+            yield f"{indent}{label}: the changes of {title(source)}"
         case Union(left=left, right=right):
             yield f"{indent}{label}: the records of both"
             yield from _plan_in_words("left", left, global_tables, below)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from spark.topology.errors import Place
-from spark.topology.nodes import Aggregate, Join, Latest, Line, Node, Select, Union
+from spark.topology.nodes import Aggregate, Changes, Join, Latest, Line, Node, Select, Union
 from spark.topology.topology import Settings, Source, Table
 from spark.topology.words import title
 
@@ -22,7 +22,7 @@ class Draft:
     name: str
     settings: Settings
     sources: list[Source] = field(default_factory=list)
-    written: list[Select | Join | Aggregate | Latest | Union] = field(default_factory=list)
+    written: list[Select | Join | Aggregate | Latest | Changes | Union] = field(default_factory=list)
     stored: list[Table] = field(default_factory=list)
 
 

@@ -10,7 +10,20 @@ from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, store
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
-from spark.topology.nodes import Aggregate, Column, Drive, How, Join, Latest, Line, Node, Select, Union
+from spark.topology.nodes import (
+    Aggregate,
+    Changes,
+    Column,
+    Drive,
+    How,
+    Join,
+    Latest,
+    Line,
+    Node,
+    Select,
+    Union,
+    of_changes,
+)
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import parse_aggregate, parse_expression
 from spark.topology.words import METHODS, title
@@ -134,11 +147,14 @@ class KTable:
         select = (*((name, quoted(name)) for name in names), *newest)
         return _view(self.draft, Aggregate(self.node, names, select, (*by, *others), line=line))
 
-    def to_stream(self) -> NoReturn:
-        """Not available: says what to write."""
-        place = Place(f"to_stream of {title(self.node)}", user_line(), {"": self.node.columns})
-        do = "use the table itself; its changes are the change feed of what materialize(name) stores"
-        raise place.mistake("the stream of a table's changes is not available in this release", do)
+    def to_stream(self) -> KStream:
+        """The changes of a stored table as a stream; a row that goes is a record without a value.
+
+        Several updates of a key that one step took in are one change, so how many there are depends on the ticks.
+        """
+        node = Changes(self.node, user_line())
+        self.draft.written.append(node)
+        return KStream(self.draft, node)
 
     def materialize(self, name: str) -> KTable:
         """Store the rows as a table of this name."""
@@ -295,6 +311,9 @@ class KStream:
         if other.draft is not self.draft:
             what = f"{right} belongs to another builder ({other.draft.name})"
             raise place.mistake(what, f"declare its topic with the builder of {title(self.node)} ({self.draft.name})")
+        if any(of_changes(side) for side in (self.node, other.node)):
+            what = "a row that goes has no time of its own, and merged streams have no other order"
+            raise place.mistake(what, "merge the topics' streams, before they are tables")
         if (self.node.key, self.node.columns) != (other.node.key, other.node.columns):
             place = Place(place.node, line, {"left": self.node.columns, "right": other.node.columns})
             do = "write map_values and select_key first, so that names, types and order agree"

@@ -56,6 +56,24 @@ class Records:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """A stream: the changes of a stored table, as its commits tell them apart. A row that went has no value."""
+
+    source: Node
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.source.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The key's columns, then the value's."""
+        return self.source.columns
+
+
+@dataclass(frozen=True)
 class Union:
     """The records of two streams that have the same columns."""
 
@@ -184,7 +202,7 @@ class Aggregate:
         return self.by
 
 
-Node = Scan | Records | Union | Latest | Select | Join | Aggregate
+Node = Scan | Records | Changes | Union | Latest | Select | Join | Aggregate
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -192,7 +210,9 @@ def inputs(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Records(source=source) | Latest(source=source) | Select(source=source) | Aggregate(source=source):
+        case Records(source=source) | Changes(source=source) | Latest(source=source):
+            return (source,)
+        case Select(source=source) | Aggregate(source=source):
             return (source,)
         case Union(left=left, right=right) | Join(left=left, right=right):
             return (left, right)
@@ -201,7 +221,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
 def over(node: Node, change: Callable[[Node], Node]) -> Node:
     """The same node over changed inputs. Records are bound to their landing and stay as they are."""
     match node:
-        case Latest(source=source) | Select(source=source) | Aggregate(source=source):
+        case Changes(source=source) | Latest(source=source) | Select(source=source) | Aggregate(source=source):
             return replace(node, source=change(source))
         case Union(left=left, right=right) | Join(left=left, right=right):
             return replace(node, left=change(left), right=change(right))
@@ -211,7 +231,12 @@ def over(node: Node, change: Callable[[Node], Node]) -> Node:
 
 def is_stream(node: Node) -> bool:
     """Whether a node is records in their own right, not rows by key."""
-    return isinstance(node, Records | Union) or (isinstance(node, Select) and is_stream(node.source))
+    return isinstance(node, Records | Changes | Union) or (isinstance(node, Select) and is_stream(node.source))
+
+
+def of_changes(stream: Node) -> bool:
+    """Whether a stream is, or comes of, the changes of a table."""
+    return isinstance(stream, Changes) or (isinstance(stream, Select) and of_changes(stream.source))
 
 
 def scans(node: Node) -> tuple[Scan, ...]:

@@ -13,6 +13,7 @@ from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.nodes import (
     Aggregate,
+    Changes,
     Column,
     Fold,
     Join,
@@ -142,7 +143,7 @@ class Topology:
 _KINDS: Final = {
     kind.__name__.lower(): kind
     for kind in (
-        *(Aggregate, Column, Consumed, Fold, Join, Latest, Partial, Records, Scan, Select, Union),
+        *(Aggregate, Changes, Column, Consumed, Fold, Join, Latest, Partial, Records, Scan, Select, Union),
         *(Settings, Source, Table, Topology),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark.topology.ddl import quoted
 from spark.topology.nodes import (
     Aggregate,
+    Changes,
     Fold,
     How,
     Join,
@@ -28,6 +29,8 @@ def title(node: Node) -> str:
             return table
         case Records(source=landing) | Latest(source=Records(source=landing)):
             return landing.table.removeprefix("_landing/")
+        case Changes(source=source):
+            return f"to_stream of {title(source)}"
         case Latest(source=source):
             return f"to_table of {title(source)}"
         case Union(left=left, right=right):
@@ -78,11 +81,13 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             return ((node, "the changed keys"),)
         case Records(source=source):
             return ((source, "the new records"),)
+        case Changes(source=source):
+            return tuple((scan, "the changes") for scan, _ in costs(source))
         case Union(left=left, right=right):
             return costs(left) + costs(right)
         case Latest(source=source):
             again = "" if by_arrival(node) else f", and a scan of {title(source)} for all records that have them"
-            return tuple((scan, f"the keys of the new records{again}") for scan, _ in costs(source))
+            return tuple((scan, f"the keys of {words}{again}") for scan, words in costs(source))
         case Select(source=source):
             return costs(source)
         case Aggregate(source=source, fold=fold):

@@ -93,14 +93,18 @@ class Frames:
 
     session: SparkSession
     rows: dict[str, Rows]
-    records: list[Row]
+    landed: list[Row]
 
     def stored(self, scan: Scan) -> DataFrame:
         """All rows, or all records."""
         if scan.table.startswith("_landing/"):
             topic = scan.table.removeprefix("_landing/")
-            return self.session.createDataFrame([record for record in self.records if record[5] == topic], RECORDS)
+            return self.session.createDataFrame([record for record in self.landed if record[5] == topic], RECORDS)
         return self.session.createDataFrame(list(self.rows[scan.table].values()), SCHEMA)
+
+    def records(self, scan: Scan) -> DataFrame:
+        """All records of a landing; what tables changed is no matter of a snapshot."""
+        return self.stored(scan)
 
 
 @dataclass(frozen=True)

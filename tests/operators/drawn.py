@@ -24,6 +24,10 @@ class Drawn:
         """All rows, or all records."""
         return self.frames[scan.table]
 
+    def records(self, scan: Scan) -> DataFrame:
+        """All records of a landing."""
+        return self.stored(scan)
+
 
 @dataclass(frozen=True)
 class DrawnSpan:

@@ -585,7 +585,16 @@ def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
         ),
         ("clicks as all", "a stream cannot be stored", lambda shop: shop.clicks.materialize("all")),
         ("clicks to topic all", "publishing is not available", lambda shop: shop.clicks.to("all")),
-        ("to_stream of orders", "is not available in this release", lambda shop: shop.orders.to_stream()),
+        (
+            "to_stream of filter of orders",
+            "a view has no changes of its own",
+            lambda shop: [shop.orders.filter("amount > 1").to_stream(), shop.builder.build()],
+        ),
+        (
+            "merge of to_stream of orders with to_stream of orders",
+            "a row that goes has no time of its own",
+            lambda shop: shop.orders.to_stream().merge(shop.orders.to_stream()),
+        ),
         (
             "reduce of orders",
             "'amuont' is not a column of the source",
