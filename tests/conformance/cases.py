@@ -265,7 +265,11 @@ KINDS = {
             times={"left": (RIGHT_ALONE,)},
         ),
         Kind("chain", _chain, times={topic: (RIGHT_ALONE,) for topic in ("left", "right", "third")}),
-        Kind("chain_on_the_right", _chain_on_the_right, times={t: (RIGHT_ALONE,) for t in ("left", "right", "third")}),
+        Kind(
+            "chain_on_the_right",
+            _chain_on_the_right,
+            times={t: (RIGHT_ALONE, TOMBSTONE) for t in ("left", "right", "third")},
+        ),
         Kind("two_foreign_keys", _two_foreign_keys, times={"left": (RIGHT_ALONE,), "right": (RIGHT_ALONE,)}),
         Kind("diamond", _diamond, times={"left": (RIGHT_ALONE,), "right": (RIGHT_ALONE,)}),
         Kind("filtered_sides", _filtered_sides, times={"right": (RIGHT_ALONE,)}),
