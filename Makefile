@@ -44,8 +44,8 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(READY) ## Measure, on this machine
-	$(BIN)/python -m tests.benchmarks
+bench: $(READY) ## Measure, on this machine; ARGS="--only growing" picks a case
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 up: $(READY) ## Start the engine and the broker of the lake
 	$(BIN)/tidetable up

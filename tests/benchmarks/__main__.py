@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import idle, joining, landing
+from tests.benchmarks import growing, idle, joining, landing
 from tests.benchmarks.measure import Bench, Row, machine
 
-CASES = {"landing": landing.run, "joining": joining.run, "idle": idle.run}
+CASES = {"landing": landing.run, "joining": joining.run, "idle": idle.run, "growing": growing.run}
 OUT = Path("benchmarks-out")
 
 
@@ -23,11 +23,19 @@ OUT = Path("benchmarks-out")
 @click.option("--only", type=click.Choice(list(CASES)), multiple=True, help="One case or several; all by default.")
 @click.option("--repeat", default=5, show_default=True, help="Turns of each case; the median is reported.")
 @click.option("--scale", default=1.0, show_default=True, help="Size of the data, against that of the targets.")
-def main(only: tuple[str, ...], repeat: int, scale: float) -> None:
-    """Measure landing, steps and idle ticks on this machine."""
+@click.option(
+    "--sizes",
+    type=int,
+    multiple=True,
+    default=growing.SIZES,
+    show_default=True,
+    help="Rows of the left tables in `growing`, one option each, smallest first; the greatest takes an hour or more.",
+)
+def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...]) -> None:
+    """Measure landing, steps, idle ticks, and how a step's cost grows, on this machine."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="tidetable-bench-") as lake:
-        bench = Bench(Path(lake), repeat, scale, console)
+        bench = Bench(Path(lake), repeat, scale, sizes, console)
         rows: list[Row] = []
         before = machine()
         try:

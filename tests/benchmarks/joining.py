@@ -59,8 +59,8 @@ def run(bench: Bench) -> list[Row]:
 
     found = []
     for what, change, by_hand in (
-        ("100 changed orders", left, _orders_by_hand),
-        ("100 changed customers", right, _customers_by_hand),
+        ("100 changed orders", left, orders_by_hand),
+        ("100 changed customers", right, customers_by_hand),
     ):
         ours, theirs = _turns(bench, topology, what, change, by_hand, session, hand)
         found += [
@@ -82,17 +82,17 @@ def _turns(
     hand: str,
 ) -> tuple[list[float], list[float]]:
     ours, theirs = [], []
-    tables = {name: bench.lakehouse.table(NAME, name) for name in ("fk-orders", "fk-customers")}
+    tables = {name: bench.lakehouse.table(NAME, f"fk-{name}") for name in ("orders", "customers")}
     for turn in bench.turns(what, warm_up=2):
-        before = {name: _version(path, name) for name, path in tables.items()}
+        before = {name: _version(path, f"fk-{name}") for name, path in tables.items()}
         change()
         _inputs(bench, topology)
-        after = {name: _version(path, name) for name, path in tables.items()}
+        after = {name: _version(path, f"fk-{name}") for name, path in tables.items()}
         began = time.monotonic()
         done = step(bench.doors, topology, topology.table("enriched"), "bench")
         middle = time.monotonic()
         assert done.outcome == "stepped", done
-        _merge_by_hand(session, by_hand(session, tables, before, after), hand)
+        merge_by_hand(session, by_hand(session, tables, before, after), hand)
         theirs.append(time.monotonic() - middle)
         ours.append(middle - began)
         bench.say(f"turn {turn}: {ours[-1]:.2f} s, by hand {theirs[-1]:.2f} s, {done.touched} keys")
@@ -122,11 +122,12 @@ def _changes(session: SparkSession, path: str, before: int, after: int) -> DataF
     return feed.format("delta").load(path).where("_change_type <> 'update_preimage'")
 
 
-def _orders_by_hand(
+def orders_by_hand(
     session: SparkSession, tables: dict[str, str], before: dict[str, int], after: dict[str, int]
 ) -> DataFrame:
-    changed = _changes(session, tables["fk-orders"], before["fk-orders"], after["fk-orders"]).alias("o")
-    customers = session.read.format("delta").load(tables["fk-customers"]).alias("c")
+    """The rows to merge after orders changed; `gone` where none is left."""
+    changed = _changes(session, tables["orders"], before["orders"], after["orders"]).alias("o")
+    customers = session.read.format("delta").load(tables["customers"]).alias("c")
     return customers.join(F.broadcast(changed), F.expr("o.customer_id = c.customer_id"), "right_outer").selectExpr(
         "o.* EXCEPT (_change_type, _commit_version, _commit_timestamp, _timestamp)",
         "greatest(o._timestamp, c._timestamp) AS _timestamp",
@@ -136,11 +137,12 @@ def _orders_by_hand(
     )
 
 
-def _customers_by_hand(
+def customers_by_hand(
     session: SparkSession, tables: dict[str, str], before: dict[str, int], after: dict[str, int]
 ) -> DataFrame:
-    changed = _changes(session, tables["fk-customers"], before["fk-customers"], after["fk-customers"]).alias("c")
-    orders = session.read.format("delta").load(tables["fk-orders"]).alias("o")
+    """The rows to merge after customers changed; `gone` where none is left."""
+    changed = _changes(session, tables["customers"], before["customers"], after["customers"]).alias("c")
+    orders = session.read.format("delta").load(tables["orders"]).alias("o")
     return orders.join(F.broadcast(changed), F.expr("o.customer_id = c.customer_id")).selectExpr(
         "o.* EXCEPT (_timestamp)",
         "greatest(o._timestamp, c._timestamp) AS _timestamp",
@@ -150,7 +152,8 @@ def _customers_by_hand(
     )
 
 
-def _merge_by_hand(session: SparkSession, source: DataFrame, path: str) -> None:
+def merge_by_hand(session: SparkSession, source: DataFrame, path: str) -> None:
+    """What one would write: match by key, delete, update, insert."""
     F.broadcast(source).createOrReplaceTempView("by_hand")
     columns = [name for name in source.columns if name != "gone"]
     pairs = ", ".join(f"{name} = s.{name}" for name in columns)

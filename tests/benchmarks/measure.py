@@ -65,11 +65,12 @@ class NoEngine:
 
 @dataclass(frozen=True)
 class Bench:
-    """The servers of one run, in a lake of their own."""
+    """The servers of one run, in a lake of their own. `sizes` are those of the case `growing`, before scaling."""
 
     lake: Path
     repeat: int
     scale: float
+    sizes: tuple[int, ...]
     console: Console
 
     @cached_property
