@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -21,8 +23,6 @@ from tests.benchmarks.measure import Row, row
 from tests.benchmarks.shop import ORDER, customer, order, produce, shop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from pyspark.sql import SparkSession
 
     from spark.engine.step import Stepped
@@ -34,156 +34,125 @@ AGED, GREATEST = SIZES[1:]  # where the targets for many small steps, and for th
 CHUNK = 1_000_000  # records sent before the broker is waited for: the client's queue holds two million
 WARM_UP = 2  # turns
 SMALL_STEPS = 50
-CUSTOMER = "name string, country string"
+RIGHTS = {"inner": "customers", "left": "customers", "global": "directory", "outer": "notes"}
+BY_HAND, RECOMPUTE = "inner by hand", "recompute"
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A derived table: which table is on its right, and the same query as one would write it for Spark."""
-
-    name: str
-    right: str | None
-    query: str
-
-
-JOINED = "SELECT o.* EXCEPT (_timestamp), greatest(o._timestamp, r._timestamp) AS _timestamp, r.name, r.country"
-KINDS = (
-    Kind("inner", "customers", f"{JOINED} FROM {{orders}} o JOIN {{customers}} r ON o.customer_id = r.customer_id"),
-    Kind("left", "customers", f"{JOINED} FROM {{orders}} o LEFT JOIN {{customers}} r ON o.customer_id = r.customer_id"),
-    Kind("global", "directory", f"{JOINED} FROM {{orders}} o JOIN {{directory}} r ON o.customer_id = r.customer_id"),
-    Kind(
-        "outer",
-        "notes",
-        "SELECT coalesce(o.order_id, r.order_id) AS order_id, "
-        "o.* EXCEPT (order_id, _timestamp, _topic, _partition, _offset), r.text, "
+JOINED = "o.* EXCEPT (_timestamp), greatest(o._timestamp, r._timestamp) AS _timestamp, r.name, r.country"
+QUERIES = {  # what one would write for Spark; an aggregate of ours has event time and coordinates besides
+    "inner": f"SELECT {JOINED} FROM {{orders}} o JOIN {{customers}} r ON o.customer_id = r.customer_id",
+    "left": f"SELECT {JOINED} FROM {{orders}} o LEFT JOIN {{customers}} r ON o.customer_id = r.customer_id",
+    "global": f"SELECT {JOINED} FROM {{orders}} o JOIN {{directory}} r ON o.customer_id = r.customer_id",
+    "outer": (
+        "SELECT coalesce(o.order_id, r.order_id) AS order_id, r.text, "
+        "o.* EXCEPT (order_id, _timestamp, _topic, _partition, _offset), "
         "greatest(o._timestamp, r._timestamp) AS _timestamp, coalesce(o._topic, r._topic) AS _topic, "
         "coalesce(o._partition, r._partition) AS _partition, coalesce(o._offset, r._offset) AS _offset "
-        "FROM {orders} o FULL JOIN {notes} r ON o.order_id = r.order_id",
+        "FROM {orders} o FULL JOIN {notes} r ON o.order_id = r.order_id"
     ),
-    Kind(
-        "folded",
-        None,
-        "SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM {orders} GROUP BY customer_id",
-    ),
-    Kind(
-        "again",
-        None,
-        "SELECT customer_id, percentile(quantity, 0.5) AS middle FROM {orders} GROUP BY customer_id",
-    ),
-)
+    "folded": "SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM {orders} GROUP BY customer_id",
+    "again": "SELECT customer_id, percentile(quantity, 0.5) AS middle FROM {orders} GROUP BY customer_id",
+}
 
 
 @dataclass(frozen=True)
 class Change:
-    """So many rows of each table on one side, at keys far apart or one behind the other."""
+    """So many rows of each table on one side, at keys anywhere or one behind the other; 0 is one in a hundred."""
 
     side: str
-    count: int | None  # None: one in a hundred
+    count: int
     ordered: bool = False
 
     def __str__(self) -> str:
-        count = "1 %" if self.count is None else f"{self.count:,}"
-        return f"{count} {self.side}{', ordered' if self.ordered else ''}"
+        return f"{f'{self.count:,}' if self.count else '1 %'} {self.side}{', ordered' if self.ordered else ''}"
 
     def of(self, rows: int) -> int:
         """How many of a table's rows."""
-        return rows // 100 if self.count is None else min(self.count, rows)
+        return min(self.count or max(rows // 100, 1), rows)
 
 
-CHANGES = (
-    Change("left", 100),
-    Change("left", 100, ordered=True),
-    Change("left", 10_000),
-    Change("left", None),
-    Change("right", 100),
-    Change("right", 10_000),
-    Change("right", None),
-)
+SMALL = Change("left", 100)
+LEFT = (SMALL, Change("left", 100, ordered=True), Change("left", 10_000), Change("left", 0))
+RIGHT = (Change("right", 100), Change("right", 10_000), Change("right", 0))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: seconds on the clock, and of the engine's processor."""
+    """Seconds on the clock, and of the engine's processor."""
 
     seconds: float
     cpu: float
 
 
-Costs = defaultdict[tuple[str, str], list[Cost]]
-"""By kind and change."""
-
-
 @dataclass(frozen=True)
 class World:
-    """The topics and tables of one size, and a session for what is done by hand."""
+    """The topics and tables of one size, a session for what is done by hand, and what each of them cost."""
 
     bench: Bench
     size: int
     topology: Topology
     session: SparkSession
     rng: random.Random
-    steps: Costs = field(default_factory=lambda: defaultdict(list))
-    by_hand: Costs = field(default_factory=lambda: defaultdict(list))
-    recomputed: Costs = field(default_factory=lambda: defaultdict(list))
+    costs: dict[tuple[str, str], list[Cost]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def greatest(self) -> bool:
+        """Whether the targets for large tables hold here."""
+        return self.size == self.bench.scaled(GREATEST)
 
     def keys(self, name: str) -> range:
         """The keys of a topic. Half of the orders have no note, and some notes have no order."""
-        customers = max(min(self.size // 10, 1_000_000), 1)
         notes = range(self.size // 2, self.size + self.size // 10)
-        return {"orders": range(self.size), "notes": notes}.get(name, range(customers))
-
-    def value(self, name: str, key: int) -> bytes:
-        """A record's value; one order in twenty names a customer that is not there."""
-        if name == "orders":
-            return order(self.rng, len(self.keys("customers")) * 20 // 19)
-        if name == "notes":
-            return f'{{"text":"note {self.rng.randrange(1_000_000)} on {key}"}}'.encode()
-        return customer(self.rng, key)
+        return {"orders": range(self.size), "notes": notes}.get(name, range(min(self.size // 10, 1_000_000)))
 
     def path(self, name: str) -> str:
-        """Where a table is, by the topic's name without its size."""
-        names = [table.name for table in self.topology.tables]
-        topic = f"{name}-{self.size}"
-        return self.bench.lakehouse.table(self.topology.name, topic if topic in names else name)
+        """Where a table is, by its name or by its topic's without the size."""
+        topic = name in ("orders", *RIGHTS.values())
+        return self.bench.lakehouse.table(self.topology.name, f"{name}-{self.size}" if topic else name)
 
     def produce(self, name: str, keys: Iterable[int]) -> None:
-        """Send a new value for each key."""
-        produce(self.bench.kafka, f"{name}-{self.size}", ((key, self.value(name, key)) for key in keys))
+        """Send a new value for each key; one order in twenty names a customer that is not there."""
+        values: dict[str, Callable[[int], bytes]] = {
+            "orders": lambda _: order(self.rng, len(self.keys("customers")) * 20 // 19),
+            "notes": lambda key: f'{{"text":"note {self.rng.randrange(1_000_000)} on {key}"}}'.encode(),
+        }
+        value = values.get(name, partial(customer, self.rng))
+        produce(self.bench.kafka, f"{name}-{self.size}", ((key, value(key)) for key in keys))
 
     def change(self, change: Change) -> None:
         """Send a change to each topic of a side."""
-        for name in ("orders",) if change.side == "left" else ("customers", "directory", "notes"):
+        for name in ("orders",) if change.side == "left" else sorted(set(RIGHTS.values())):
             keys = self.keys(name)
             count = change.of(len(keys))
             start = self.rng.randrange(len(keys) - count + 1)
             self.produce(name, keys[start : start + count] if change.ordered else self.rng.sample(keys, count))
 
+    def seconds(self, name: str, what: object) -> float:
+        """The median."""
+        return median(cost.seconds for cost in self.costs[name, str(what)])
+
 
 def run(bench: Bench) -> list[Row]:
     """The cost of one step for every size, kind and change; then how it grew, and what many small steps add."""
     found: list[Row] = []
-    before: World | None = None
+    worlds: list[World] = []
     for size in bench.sizes:
         world = _filled(bench, bench.scaled(size))
-        for change in CHANGES:
+        for change in (*LEFT, *RIGHT):
             _turns(world, change)
         _check(world)
         world.session.stop()
-        found += _rows(world, size)
-        if before is not None:
-            found += _growth(before, world)
-        if size == AGED:
-            found += _aged(world)
-        before = world
-    return found
+        found += _rows(world)
+        found += _aged(world) if size == AGED else []
+        worlds.append(world)
+    return found + [figure for small, large in pairwise(worlds) for figure in _growth(small, large)]
 
 
 def declared(size: int) -> Topology:
     """Every kind over the same topics. The directory is the customers once more: a topic is declared once."""
     builder = StreamsBuilder(f"growing{size}")
+    person = Consumed.json(key="customer_id bigint", value="name string, country string")
     orders = builder.table(f"orders-{size}", Consumed.json(key="order_id bigint", value=ORDER))
-    customers = builder.table(f"customers-{size}", Consumed.json(key="customer_id bigint", value=CUSTOMER))
-    directory = builder.global_table(f"directory-{size}", Consumed.json(key="customer_id bigint", value=CUSTOMER))
+    customers, directory = builder.table(f"customers-{size}", person), builder.global_table(f"directory-{size}", person)
     notes = builder.table(f"notes-{size}", Consumed.json(key="order_id bigint", value="text string"))
     select = ["left.*", "right.name", "right.country"]
     orders.join(customers, on="customer_id", select=select).materialize("inner")
@@ -199,38 +168,36 @@ def declared(size: int) -> Topology:
 def _filled(bench: Bench, size: int) -> World:
     """Topics of a size, and every table computed from them."""
     world = World(bench, size, declared(size), bench.engine.session(), random.Random(size))
-    for name in ("orders", "customers", "directory", "notes"):
+    for name in ("orders", *sorted(set(RIGHTS.values()))):
         bench.kafka.create_topic(f"{name}-{size}", 4)
         keys = world.keys(name)
         for start in bench.progress(range(0, len(keys), CHUNK), f"producing {len(keys):,} {name}"):
             world.produce(name, keys[start : start + CHUNK])
     _inputs(bench, world.topology)
-    for kind in KINDS:
-        filling = _cost(bench, partial(_stepped, bench, world.topology, kind.name))
-        bench.say(f"{size:,} orders: {kind.name} filled in {filling.seconds:.1f} s")
+    for name in QUERIES:
+        bench.say(f"{size:,} orders: {name} filled in {_stepped(bench, world.topology, name).seconds:.1f} s")
     inner = world.session.read.format("delta").load(world.path("inner")).write.format("delta")
     inner = inner.option("delta.enableDeletionVectors", "true").option("delta.enableChangeDataFeed", "true")
-    inner.save(world.path("inner_by_hand"))
+    inner.save(world.path(BY_HAND))
     return world
 
 
 def _turns(world: World, change: Change) -> None:
     """Turns of one change, each followed by every table it reaches; then everything again, by plain Spark."""
-    bench, kinds = world.bench, [kind for kind in KINDS if change.side == "left" or kind.right]
+    bench, names = world.bench, list(QUERIES) if change.side == "left" else list(RIGHTS)
     for turn in bench.turns(f"{world.size:,} orders, {change}", warm_up=WARM_UP):
         world.change(change)
         inputs = _inputs(bench, world.topology)
-        costs = {kind.name: _cost(bench, partial(_stepped, bench, world.topology, kind.name)) for kind in kinds}
-        by_hand = _cost(bench, partial(_merged, world, change, inputs))
-        if turn >= WARM_UP:
-            world.by_hand["inner", str(change)].append(by_hand)
-            for name, cost in costs.items():
-                world.steps[name, str(change)].append(cost)
-    for kind in KINDS:  # all of them: what it costs does not depend on what changed, so every one counts
-        world.recomputed[kind.name, ""].append(_cost(bench, partial(_recomputed, world, kind)))
-    for kind in kinds:
-        seconds, cpu, again, ratio = _figures(world, kind, change)
-        bench.say(f"{kind.name}: {seconds:.2f} s, {cpu:.2f} CPU-s, recomputed in {again:.2f} s: {ratio:.2f} of it")
+        costs = {name: _stepped(bench, world.topology, name) for name in names}
+        costs[BY_HAND] = _cost(bench, partial(_merged, world, change, inputs))
+        for name, cost in costs.items() if turn >= WARM_UP else ():
+            world.costs[name, str(change)].append(cost)
+    for name in QUERIES:  # what this costs does not depend on what changed: all of a size are turns of one figure
+        world.costs[name, RECOMPUTE].append(_cost(bench, partial(_recomputed, world, name)))
+    for name in names:
+        seconds, again = world.seconds(name, change), world.seconds(name, RECOMPUTE)
+        bench.say(f"{world.size:,} orders, {change}: {name} {seconds:.2f} s, recomputed in {again:.2f} s")
+    bench.say(f"{world.size:,} orders, {change}: {BY_HAND} {world.seconds(BY_HAND, change):.2f} s")
 
 
 def _cost(bench: Bench, do: Callable[[], object]) -> Cost:
@@ -243,15 +210,16 @@ def _cost(bench: Bench, do: Callable[[], object]) -> Cost:
     return Cost(seconds, after.user + after.system - before.user - before.system)
 
 
-def _stepped(bench: Bench, topology: Topology, name: str) -> None:
-    done = step(bench.doors, topology, topology.table(name), "bench")
-    assert done.outcome == "stepped", done
+def _stepped(bench: Bench, topology: Topology, name: str) -> Cost:
+    done: list[Stepped] = []
+    cost = _cost(bench, lambda: done.append(step(bench.doors, topology, topology.table(name), "bench")))
+    assert done[0].outcome == "stepped", done
+    return cost
 
 
 def _inputs(bench: Bench, topology: Topology) -> dict[str, Stepped]:
-    """Land and step the topics, by their names without the size."""
-    cut = capture(bench.kafka, topology)
-    done = {}
+    """Land and step the topics; by their names without the size."""
+    cut, done = capture(bench.kafka, topology), {}
     for source in topology.sources:
         land(bench.doors, topology, source, cut, "bench")
         name = source.topic.partition("-")[0]
@@ -261,98 +229,81 @@ def _inputs(bench: Bench, topology: Topology) -> dict[str, Stepped]:
 
 def _merged(world: World, change: Change, inputs: dict[str, Stepped]) -> None:
     """The inner join's change as one would write it by hand."""
-    tables = {name: world.path(name) for name in inputs}
     before = {name: done.before.data_version for name, done in inputs.items() if done.before}
     after = {name: done.after.data_version for name, done in inputs.items() if done.after}
-    by_hand = orders_by_hand if change.side == "left" else customers_by_hand
-    merge_by_hand(world.session, by_hand(world.session, tables, before, after), world.path("inner_by_hand"))
+    source = orders_by_hand if change.side == "left" else customers_by_hand
+    tables = {name: world.path(name) for name in inputs}
+    merge_by_hand(world.session, source(world.session, tables, before, after), world.path(BY_HAND))
 
 
-def _recomputed(world: World, kind: Kind) -> None:
-    tables = {name: f"delta.`{world.path(name)}`" for name in ("orders", "customers", "directory", "notes")}
-    rows = world.session.sql(kind.query.format(**tables))
-    rows.write.format("delta").mode("overwrite").save(world.path(f"{kind.name}_recomputed"))
+def _recomputed(world: World, name: str) -> None:
+    tables = {topic: f"delta.`{world.path(topic)}`" for topic in ("orders", *RIGHTS.values())}
+    rows = world.session.sql(QUERIES[name].format(**tables))
+    rows.write.format("delta").mode("overwrite").save(world.path(f"{name} {RECOMPUTE}"))
 
 
 def _check(world: World) -> None:
-    """What was measured must be the same rows: after all changes, of every kind, and of the MERGE by hand."""
-    pairs = [(kind.name, f"{kind.name}_recomputed") for kind in KINDS] + [("inner", "inner_by_hand")]
-    for ours, theirs in pairs:
-        world.bench.same(world.path(theirs), world.path(ours))  # over their columns: ours may hold more
-        world.bench.say(f"{world.size:,} orders: {ours} equals {theirs}")
+    """What was measured yields the same rows, after all changes; in the columns that the query by hand has."""
+    for name, by_hand in (*((name, f"{name} {RECOMPUTE}") for name in QUERIES), ("inner", BY_HAND)):
+        world.bench.same(world.path(by_hand), world.path(name))
+        world.bench.say(f"{world.size:,} orders: {name} equals {by_hand}")
 
 
-def _figures(world: World, kind: Kind, change: Change) -> tuple[float, float, float, float]:
-    """Seconds and engine CPU-seconds of a step, seconds of a recompute, and the step's part of that."""
-    costs = world.steps[kind.name, str(change)]
-    seconds, cpu = median(cost.seconds for cost in costs), median(cost.cpu for cost in costs)
-    again = median(cost.seconds for cost in world.recomputed[kind.name, ""])
-    return seconds, cpu, again, seconds / again
-
-
-def _rows(world: World, size: int) -> list[Row]:
-    """Rows for every kind and change of one size, which are also printed as a table of this size."""
-    table = Printed("kind", "change", "step s", "CPU-s", "recompute s", "ratio", title=f"{world.size:,} orders")
-    found = []
-    for kind in KINDS:
-        recomputed = world.recomputed[kind.name, ""]
-        found.append(row(f"{world.size:,}, {kind.name}: recompute", [cost.seconds for cost in recomputed], "s"))
-        for change in (change for change in CHANGES if (kind.name, str(change)) in world.steps):
-            figures = _figures(world, kind, change)
-            table.add_row(kind.name, str(change), *(f"{figure:.2f}" for figure in figures))
-            costs, what = world.steps[kind.name, str(change)], f"{world.size:,}, {kind.name}, {change}"
-            changed = len(world.keys("orders" if change.side == "left" else kind.right or ""))
-            wanted = 1.0 if size == GREATEST and change.of(changed) * 100 < changed else None
-            found += [
-                row(f"{what}: step", [cost.seconds for cost in costs], "s"),
-                row(f"{what}: engine", [cost.cpu for cost in costs], "CPU-s"),
-                row(f"{what}: step / recompute", [cost.seconds / figures[2] for cost in costs], "x time", None, wanted),
-            ]
-    for (name, changed_by), costs in world.by_hand.items():
-        what = f"{world.size:,}, {name}, {changed_by}: by hand"
-        found.append(row(what, [cost.seconds for cost in costs], "s"))
-        seconds, cpu = (f"{median(values):.2f}" for values in zip(*((c.seconds, c.cpu) for c in costs), strict=True))
-        table.add_row(f"{name} by hand", changed_by, seconds, cpu)
+def _rows(world: World) -> list[Row]:
+    """The figures of one size, printed as a table as well."""
+    table = Printed("kind", "change", "s", "CPU-s", "recompute s", "ratio", title=f"{world.size:,} orders")
+    found, changes = [], {str(change): change for change in (*LEFT, *RIGHT)}
+    for (name, changed), costs in sorted(world.costs.items()):
+        what, seconds = f"{world.size:,}, {name}, {changed}", [cost.seconds for cost in costs]
+        found += [row(what, seconds, "s"), row(f"{what}, engine", [cost.cpu for cost in costs], "CPU-s")]
+        cells = [name, changed, *(f"{figure.median:.2f}" for figure in found[-2:])]
+        if name in QUERIES and changed in changes:
+            change, again = changes[changed], world.seconds(name, RECOMPUTE)
+            rows = len(world.keys("orders" if change.side == "left" else RIGHTS[name]))
+            wanted = 1.0 if world.greatest and change.of(rows) * 100 < rows else None
+            found.append(row(f"{what}, step / recompute", [s / again for s in seconds], "x time", at_most=wanted))
+            cells += [f"{again:.2f}", f"{found[-1].median:.2f}"]
+        table.add_row(*cells)
     world.bench.console.print(table)
     return found
 
 
 def _growth(small: World, large: World) -> list[Row]:
-    """How much longer a step takes over the larger tables. One change in a hundred grows with them."""
+    """How many times longer a step takes over the larger tables. One change in a hundred grows with them."""
     return [
         row(
-            f"{small.size:,} to {large.size:,}, {kind.name}, {change}: growth",
-            [_figures(large, kind, change)[0] / _figures(small, kind, change)[0]],
+            f"{small.size:,} to {large.size:,} orders, {name}, {change}: growth",
+            [large.seconds(name, change) / small.seconds(name, change)],
             "x time",
-            at_most=1.5 if change.count is not None else None,
+            at_most=1.5 if change.count and large.greatest else None,
         )
-        for kind in KINDS
-        for change in CHANGES
-        if change.side == "left"
+        for name in QUERIES
+        for change in LEFT
     ]
 
 
 def _aged(world: World) -> list[Row]:
     """A foreign-key table of its own over the same topics: fresh, after many small steps, and compacted then."""
-    bench = world.bench
-    topology = shop("aged", f"orders-{world.size}", f"customers-{world.size}")
-    _inputs(bench, topology)
-    _stepped(bench, topology, "enriched")
+    bench, topology = world.bench, shop("aged", f"orders-{world.size}", f"customers-{world.size}")
+
+    def stepped() -> Cost:
+        _inputs(bench, topology)
+        return _stepped(bench, topology, "enriched")
 
     def small_step() -> Cost:
-        world.change(CHANGES[0])
-        _inputs(bench, topology)
-        return _cost(bench, partial(_stepped, bench, topology, "enriched"))
+        world.change(SMALL)
+        return stepped()
 
-    def measured(what: str, wanted: float | None) -> list[Row]:
-        costs = [small_step() for _ in bench.turns(what, warm_up=WARM_UP)][WARM_UP:]
-        what = f"{world.size:,}, inner, {CHANGES[0]}, {what}"
-        bench.say(f"{what}: {median(cost.seconds for cost in costs):.2f} s")
-        seconds = row(f"{what}: step", [cost.seconds for cost in costs], "s", at_most=wanted)
-        return [seconds, row(f"{what}: engine", [cost.cpu for cost in costs], "CPU-s")]
+    def measured(when: str, wanted: float | None) -> list[Row]:
+        costs = [small_step() for _ in bench.turns(when, warm_up=WARM_UP)][WARM_UP:]
+        what = f"{world.size:,}, inner, {SMALL}, {when}"
+        figure = row(what, [cost.seconds for cost in costs], "s", at_most=wanted)
+        bench.say(f"{what}: {figure.median:.2f} s")
+        return [figure, row(f"{what}, engine", [cost.cpu for cost in costs], "CPU-s")]
 
+    stepped()
     found = measured("fresh", 1.5)
-    for _ in bench.progress(range(SMALL_STEPS), "many small steps"):
+    for _ in bench.progress(range(SMALL_STEPS), "small steps"):
         small_step()
     found += measured(f"after {SMALL_STEPS} steps", 2.5)
     session = bench.engine.session()
