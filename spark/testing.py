@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, LongType, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import LANDING
@@ -81,7 +81,8 @@ class Pinned:
             (*(c.row[name] if not c.deleted or name in kept else None for name in names), c.batch, c.deleted)
             for c in changes
         ]
-        fields = StructType([*(schema[name] for name in names)]).add("_batch", "bigint").add("_deleted", "boolean")
+        fields = StructType([*(schema[name] for name in names)])
+        fields.add("_batch", LongType()).add("_deleted", BooleanType())
         return self.session.createDataFrame(told, fields)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from spark.testing import TopologyTestDriver
 from spark.topology import StreamsBuilder, Topology
-from spark.topology.dsl import GlobalKTable, KGroupedTable, KTable
+from spark.topology.dsl import GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
 from spark.topology.nodes import Join
 from tests.quick import quick_session
 
@@ -27,16 +27,32 @@ LONE_KEY = "1"
 """The key where a cell has none."""
 
 OPERATORS = {
-    "StreamsBuilder": {"table", "globalTable"},
+    "StreamsBuilder": {"table", "globalTable", "stream"},
     "Materialized": {"as"},
     "KTable": {"filter", "filterNot", "mapValues", "transformValues", "join", "leftJoin", "outerJoin", "groupBy"}
     | {"toStream", "suppress", "queryableStoreName"},
     "GlobalKTable": {"queryableStoreName"},
     "KGroupedTable": {"count", "reduce", "aggregate"},
+    "KStream": {
+        "filter",
+        "filterNot",
+        "mapValues",
+        "map",
+        "flatMapValues",
+        "selectKey",
+        "merge",
+        "split",
+        "toTable",
+        "to",
+    }
+    | {"groupBy", "groupByKey", "join", "leftJoin", "outerJoin", "repartition", "peek", "foreach", "process"},
+    "KGroupedStream": {"count", "reduce", "aggregate", "windowedBy", "cogroup"},
 }
-"""Kafka Streams' operators on tables."""
+"""Kafka Streams' operators."""
 
-HANDLES: dict[str, type] = {handle.__name__: handle for handle in (StreamsBuilder, KTable, GlobalKTable, KGroupedTable)}
+HANDLES: dict[str, type] = {
+    handle.__name__: handle for handle in (StreamsBuilder, KTable, GlobalKTable, KStream, KGroupedTable, KGroupedStream)
+}
 
 Cut = Literal["line", "each", "all"] | int
 Line = dict[str, str]  # a cell for every column
