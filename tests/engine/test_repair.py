@@ -325,7 +325,7 @@ def test_a_landing_that_others_changed_is_refused_and_a_rebuild_goes_on_from_it(
     topology = chain(stepped)
     landing = lake.path(copy, topology, topology.sources[0].landing)
     session.sql(f"DELETE FROM delta.`{landing}` WHERE id = 5").collect()
-    with pytest.raises(InputChanged, match="by somebody else.*tidetable rebuild"):
+    with pytest.raises(InputChanged, match=r"by somebody else.*tidetable rebuild"):
         step(copy, topology, topology.table(stepped), "test")
     done = rebuild(copy, topology, topology.table(stepped), "rebuild")
     assert done.deleted == 1
