@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,18 @@ class Pinned:
         return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing, or all changes of a stored table since it was created."""
-        return self.stored(scan) if scan.table.startswith(LANDING) else recorded(scan, self.feed(scan, since=0))
+        """All records of a landing, or all changes of a stored table since it was created, or last replaced."""
+        if scan.table.startswith(LANDING):
+            return self.stored(scan)
+        version = self.inputs[scan.table].version
+        commits = positions.changed(self.path(scan), f"{self.topology}/{scan.table}", since=0, until=version)
+        since = next((commit.version for commit in commits if commit.replaced), None)
+        if since is None:
+            return recorded(scan, self.feed(scan, since=0))
+        # Delta reads no changes across a change of columns: what replaced the table is where they begin.
+        then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
+        rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
+        return rows if since == version else rows.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
         """The change feed of a stored table, from a version on."""

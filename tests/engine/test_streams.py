@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from spark.engine.doors import Doors
+from spark.engine.errors import InputChanged
 from spark.engine.repair import audit, rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
@@ -147,3 +148,34 @@ def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_i
     assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
     rebuilt = rebuild(doors, made, made.table("seen"), "rebuild")
     assert (rebuilt.inserted, rebuilt.deleted) == (0, 0)
+
+
+def followed(items: str, value: str) -> Topology:
+    """How often each item changed, of a topic with some columns."""
+    builder = StreamsBuilder(f"followed-{items}")
+    i = builder.table(items, Consumed.json(key="id bigint", value=value))
+    i.to_stream().group_by("id").count("changes").materialize("changes")
+    return builder.build()
+
+
+def test_the_changes_of_a_table_begin_anew_where_it_was_replaced(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    before, after = followed(name, "v int"), followed(name, "v int, note string")
+    assert tick(doors, before, "nothing yet").failed == {}
+    assert lake.rows(doors, before, "changes") == {}
+    send(kafka, name, Record(1, {"v": 1}))
+    assert tick(doors, before, "one").failed == {}
+    send(kafka, name, Record(1, {"v": 2}), Record(2, {"v": 1}))
+    assert tick(doors, before, "two").failed == {}
+    assert lake.rows(doors, before, "changes") == {1: {"changes": 2}, 2: {"changes": 1}}
+    assert audit(doors, before, before.table("changes")).holds
+    rebuild(doors, after, after.table(name), "rebuild")
+    send(kafka, name, Record(2, {"v": 3, "note": "new"}))
+    failed = tick(doors, after, "three").failed["changes"]
+    assert isinstance(failed, InputChanged)
+    assert "its changes end there" in str(failed)
+    rebuild(doors, after, after.table("changes"), "rebuild")
+    assert lake.rows(doors, after, "changes") == {1: {"changes": 1}, 2: {"changes": 2}}
+    assert audit(doors, after, after.table("changes")).holds
