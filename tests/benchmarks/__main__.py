@@ -29,7 +29,7 @@ OUT = Path("benchmarks-out")
     multiple=True,
     default=growing.SIZES,
     show_default=True,
-    help="Rows of the left tables in `growing`, one option each, smallest first.",
+    help="Rows of the left tables in `growing`, one option each, smallest first; the targets want 10000000 as well.",
 )
 def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...]) -> None:
     """Measure landing, steps, idle ticks, and how a step's cost grows, on this machine."""
