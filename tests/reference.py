@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import Aggregate, Changes, Join, Latest, Node, Records, Scan, Select, Union, is_stream, scans
+from spark.topology.nodes import (
+    Aggregate,
+    Changes,
+    Join,
+    Latest,
+    Node,
+    Records,
+    Scan,
+    Select,
+    Union,
+    inputs,
+    is_stream,
+    scans,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,21 +90,28 @@ def _mapped(node: Select, record: Row, meaning: Meaning) -> Row:
 
 def _newest(node: Latest, records: list[Row]) -> Rows:
     keyed = [record for record in records if None not in _key(node, record)]
+    # The steps of one landing have an order; of a stream by another key, each partition has its own.
+    by_batch = len(scans(node)) == 1 and node.history is None and not _is_rekeyed(node.source)
     last = {
-        (*_key(node, r), r["_batch"], r["_topic"], r["_partition"]): r
+        (*_key(node, r), r["_batch"] if by_batch else 0, r["_topic"], r["_partition"]): r
         for r in sorted(keyed, key=lambda record: record["_offset"])
     }
-    one_topic = len(scans(node)) == 1
     found: Rows = {}
     for record in sorted(
         keyed if node.history is not None else last.values(),
-        key=lambda record: _order(record, by_batch=one_topic and node.history is None),
+        key=lambda record: _order(record, by_batch),
     ):
         key = _key(node, record)
         found.pop(key, None)
         if not record["_deleted"]:
             found[key] = {name: record[name] for name in (*(column.name for column in node.columns), *OURS)}
     return found
+
+
+def _is_rekeyed(node: Node) -> bool:
+    return (isinstance(node, Select) and node.rekeyed is not None) or any(
+        _is_rekeyed(source) for source in inputs(node)
+    )
 
 
 def _key(node: Node, record: Row) -> tuple[Any, ...]:

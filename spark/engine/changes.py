@@ -45,9 +45,9 @@ class Pinned:
         frame = self._frame(scan)
         there = {field.name for field in DeltaTable(self.path(scan), self.inputs[scan.table].version).schema().fields}
         later = {
-            column.name: F.lit(None).cast(column.type)
+            column.name: F.lit(None).cast(column.type) if column.type else F.lit(None)
             for column in scan.columns
-            if column.name not in there and column.type
+            if column.name not in there
         }
         frame = frame.withColumns(later) if later else frame
         return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-TOLERANCE = "1e-9D"  # relative: what the order of additions may change in a sum of doubles
+TOLERANCE = {
+    "float": "1e-5D",
+    "double": "1e-9D",
+}  # what the order of additions may change in a sum, relative to 1 or it
 
 LITERALS = 1_000  # keys written into the condition: the table's log keeps the text, some 10 kB of numbers
 
@@ -57,7 +60,7 @@ def literal(text: str) -> str:
 def same(schema: StructType, one: str, other: str, without: Iterable[str] = (), about: bool = False) -> str:
     """A condition: two rows are equal in every column. Null equals null; maps compare by their sorted entries.
 
-    `about`: floating-point numbers need only agree to `TOLERANCE`.
+    `about`: floating-point numbers need only agree to `TOLERANCE`, finite ones.
     """
     left_out = set(without)
     return " AND ".join(
@@ -83,7 +86,9 @@ def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str], about: bo
 def _equal(one: str, other: str, name: str, kind: str, about: bool) -> str:
     a, b = _comparable(one, name, kind), _comparable(other, name, kind)
     if about and kind in ("float", "double"):
-        return f"coalesce({a} <=> {b} OR abs({a} - {b}) <= {TOLERANCE} * greatest(abs({a}), abs({b})), false)"
+        size = f"greatest(abs({a}), abs({b}), 1)"  # infinite, or not a number: equal or not, never about
+        near = f"{size} < double('infinity') AND abs({a} - {b}) <= {TOLERANCE[kind]} * {size}"
+        return f"coalesce({a} <=> {b} OR ({near}), false)"
     return f"{a} <=> {b}"
 
 

@@ -87,7 +87,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         stored = _version(session, path, audited)
-        with keeping(session) as keeps:
+        with named(topology, target), keeping(session) as keeps:
             expected = _expected(doors, keeps, topology, target, path, commits)
             wrong = _wrong(expected, stored, target.plan)
             differing = wrong.count()

@@ -37,6 +37,7 @@ FAULTY = ("22", "42", "P0")  # SQL states: data that an expression fails on, exp
 
 CHANGES_LOST = (  # Delta's error classes for a change feed that was cleaned away
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
     "DELTA_LOG_FILE_NOT_FOUND",
     "DELTA_MISSING_CHANGE_DATA",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
@@ -189,6 +190,7 @@ def _advanced(work: Work) -> Stepped | None:
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
         return _done(work, "positioned", commit.append(nothing, work.path, work.position))
+    _check_types(work, source)
     batch = kept(work, source, always=span.few)
     if not span.few:
         return merged(work, batch)
@@ -283,6 +285,18 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     raise PlanChanged(
         f"{topology.name}.{target.name} was computed by another definition than the one at {target.line}:\n"
         f"{difference}\nrun `tidetable rebuild {topology.name}.{target.name}`"
+    )
+
+
+def _check_types(work: Work, source: DataFrame) -> None:
+    """Refuse to merge what has other types than the table: Delta would cast it, and lose what does not fit."""
+    there, given = dict(stored(work).dtypes), dict(source.drop(PRESENT).dtypes)
+    if there == given:
+        return
+    name = work.position.table.replace("/", ".")
+    other = [f"  {column}: {there.get(column)}, now {given.get(column)}" for column in there | given]
+    raise PlanChanged(
+        "\n".join([f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"])
     )
 
 

@@ -155,7 +155,9 @@ def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
 
 def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame) -> DataFrame:
     """One row per group with its aggregates, and the partials to fold the next change into."""
-    found = partials.withColumns({name: F.expr(text) for name, text in fold.select})
+    # Nothing is computed for a group that went: a quotient by its no rows would fail.
+    computed = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
+    found = partials.select("*", *computed)
     hidden = [F.col(partial.name) for partial in fold.partials]
     return dated(aggregate, found, *hidden, (F.col("_rows") > 0).alias(PRESENT))
 

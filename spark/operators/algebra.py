@@ -30,8 +30,9 @@ OURS = ("_timestamp", "_topic", "_partition", "_offset")
 PRESENT = "_present"
 """In what `touched` returns: false where the key has no row after the span."""
 
-STREAMED = (*OURS, "_batch", "_deleted")
-"""Columns of ours that a stream's record carries: also its landing's step, and whether it has no value."""
+STREAMED = (*OURS, "_batch", "_deleted", "_ordinal")
+"""Columns of ours that a stream's record carries: also the commit it came with, whether it has no value, and which of
+several records of equal coordinates it is."""
 
 ALL = None
 """Every key."""
@@ -44,7 +45,7 @@ class Snapshot(Protocol):
         """All rows of a stored table."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing, or all changes of a stored table, with `STREAMED`."""
+        """All records of a landing, or all changes of a stored table, with `STREAMED` but `_ordinal`."""
 
 
 class Span(Protocol):
@@ -82,7 +83,7 @@ class Span(Protocol):
         """The rows that a stored table had, at the earlier position, at the keys that changed."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained, or the changes of a stored table, with `STREAMED`."""
+        """The records that a landing gained, or the changes of a stored table, with `STREAMED` but `_ordinal`."""
 
 
 @singledispatch

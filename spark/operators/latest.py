@@ -4,8 +4,10 @@ Newest is by offset within a partition. A key that lives in several partitions t
 landing step found in each, the one with the greatest (timestamp, partition, offset); a later landing step goes before
 an earlier one. So a step needs only the records it gained: a key's newest record is always among them.
 
-It is not where several topics are merged, whose landing steps have no order between them, nor in a versioned table,
-where the timestamp alone decides. There a step reads all records of the keys that it gained records of.
+It is not where several topics are merged, whose landing steps have no order between them, nor where a stream took
+another key, whose records come from several partitions, nor in a versioned table, where the timestamp alone decides.
+There a step reads all records of the keys that it gained records of, and orders the last ones of each partition by
+(timestamp, topic, partition, offset).
 """
 
 from __future__ import annotations
@@ -14,8 +16,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import OURS, PRESENT, Snapshot, Span, at, cols, gained, present, records, rows, touched
-from spark.topology.nodes import Latest
+from spark.operators.algebra import (
+    OURS,
+    PRESENT,
+    STREAMED,
+    Snapshot,
+    Span,
+    at,
+    cols,
+    gained,
+    present,
+    records,
+    rows,
+    touched,
+)
+from spark.topology.nodes import Latest, of_changes
 from spark.topology.words import by_arrival
 
 if TYPE_CHECKING:
@@ -50,16 +65,22 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
     columns = [column.name for column in latest.columns]
     record = F.struct(
         *cols([name for name in columns if name not in latest.key]),
-        *cols(OURS),
-        "_batch",
+        *cols(STREAMED),
         (~F.col("_deleted")).alias(PRESENT),
     )
-    if latest.history is None:
-        last = keyed(latest, source).groupBy(*key, "_batch", "_topic", "_partition")
-        candidates = last.agg(F.max_by(record, "_offset").alias("_record"))
-    else:
+    if latest.history is not None or of_changes(latest.source):
         candidates = keyed(latest, source).select(*key, record.alias("_record"))
-    order = ("_batch", *OURS) if by_arrival(latest) else OURS
-    newer = F.struct(*(f"_record.{name}" for name in order))
+    else:
+        place = ("_batch", "_topic", "_partition") if by_arrival(latest) else ("_topic", "_partition")
+        last = keyed(latest, source).groupBy(*key, *place)
+        candidates = last.agg(F.max_by(record, F.struct("_offset", "_ordinal")).alias("_record"))
+    newer = F.struct(*(f"_record.{name}" for name in order(latest)))
     found = candidates.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
     return found.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)
+
+
+def order(latest: Latest) -> tuple[str, ...]:
+    """What makes a record newer than another, first things first."""
+    if of_changes(latest.source):
+        return ("_batch", "_ordinal", *OURS)
+    return ("_batch", *OURS, "_ordinal") if by_arrival(latest) else (*OURS, "_ordinal")

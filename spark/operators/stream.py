@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from spark.operators.algebra import STREAMED, cols, records
 from spark.topology.nodes import Changes, Records, Scan, Union
 
@@ -20,15 +22,22 @@ if TYPE_CHECKING:
 @records.register(Records)
 def _(node: Records, read: Callable[[Scan], DataFrame]) -> DataFrame:
     names = [column.name for column in node.columns]
-    return read(node.source).where("_error IS NULL").select(*cols(names), *cols(STREAMED))
+    decoded = read(node.source).where("_error IS NULL").withColumn("_ordinal", F.lit(0))
+    return decoded.select(*cols(names), *cols(STREAMED))
 
 
 @records.register(Changes)
 def _(changes: Changes, read: Callable[[Scan], DataFrame]) -> DataFrame:
     assert isinstance(changes.source, Scan), "a topology has changes of stored tables alone"
-    return read(changes.source).select(*cols(column.name for column in changes.columns), *cols(STREAMED))
+    # What a commit put there is behind what it took away: under another key, both may be one key's.
+    told = read(changes.source).withColumn("_ordinal", (~F.col("_deleted")).cast("int"))
+    return told.select(*cols(column.name for column in changes.columns), *cols(STREAMED))
 
 
 @records.register(Union)
 def _(union: Union, read: Callable[[Scan], DataFrame]) -> DataFrame:
-    return records(union.left, read).unionByName(records(union.right, read))
+    left, right = (
+        records(side, read).withColumn("_ordinal", F.col("_ordinal") * 2 + number)
+        for number, side in enumerate((union.left, union.right))
+    )
+    return left.unionByName(right)

@@ -24,6 +24,7 @@ from spark.topology.nodes import (
     Scan,
     inputs,
     is_stream,
+    of_changes,
     over,
 )
 from spark.topology.topology import Guarantee, Settings, Source, SourceKind, Table, Topology
@@ -154,8 +155,14 @@ def _check_what_must_be_stored(draft: Draft) -> None:
     plans = {table.plan for table in draft.stored}
     for node in draft.written:
         place = Place(title(node), node.line, {"": node.columns})
+        if isinstance(node, Aggregate) and of_changes(node.source) and isinstance(why := fold_of(node), str):
+            do = "write an aggregate that folds, or aggregate the table itself"
+            raise place.mistake(f"a table's changes are not kept for ever, and {why}", do)
         if node in plans:
             continue
+        if isinstance(node, Latest) and of_changes(node.source):
+            what = "the newest changes of a table are no view: the changes are not kept for ever"
+            raise place.mistake(what, "write .materialize(name) behind .to_table()")
         if isinstance(node, Join) and node.drive == "left":
             raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
         if isinstance(node, Changes) and node.source not in plans:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark.topology.ddl import quoted
 from spark.topology.errors import Place, TopologyError, did_you_mean
@@ -17,7 +16,6 @@ from spark.topology.tokens import Sql, Token, lex, text_of
 # Their types are the landing's business.
 OWN_COLUMNS = tuple(Column(name, None) for name in ("_timestamp", "_topic", "_partition", "_offset"))
 
-_COUNT_ALL = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)  # "*" is no operand; count(1) says the same
 _HAS_FIELDS = ("struct<", "array<", "map<", "variant")
 
 
@@ -52,8 +50,8 @@ def parse_item(text: str, place: Place) -> tuple[str | None, Expression]:
 
 def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
     """An expression over aggregates of a group's rows, and over the columns that make the group."""
-    sql = lex(_COUNT_ALL.sub("count(1)", text) if isinstance(text, str) else text, place)
-    found = roles(sql)
+    lexed = _counting(lex(text, place))
+    found = roles(lexed)
     check_row_alone(found, but_aggregates=True)
     check_shape(found)
     sql = found.sql
@@ -74,7 +72,7 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
             what = f"{sql.at(start).text} is neither grouped by nor inside an aggregate"
             raise sql.wrong(start, what, f"write max({sql.at(start).text}), or group by it")
     counts = len(calls) == 1 and calls[0] == (0, len(sql.tokens) - 1) and sql.at(0).is_("count", "count_if")
-    return Expression(text_of(sql.tokens), "bigint" if counts else _cast_type(found))
+    return Expression(text_of(lexed.tokens), "bigint" if counts else _cast_type(found))
 
 
 def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
@@ -84,6 +82,17 @@ def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
         for start, end in found.names("function")
         if is_aggregate(found.sql.at(end - 1).name.lower())
     ]
+
+
+def _counting(sql: Sql) -> Sql:
+    """`count(*)` as `count(1)`, which says the same: `*` is no operand."""
+    tokens = tuple(
+        replace(token, kind="number", text="1")
+        if token.is_("*") and sql.before(index).is_("(") and sql.before(index - 1).is_("count")
+        else token
+        for index, token in enumerate(sql.tokens)
+    )
+    return replace(sql, tokens=tokens)
 
 
 def column_named(name: str, columns: tuple[Column, ...]) -> Column | None:

@@ -15,7 +15,9 @@ from spark.topology.nodes import (
     Scan,
     Select,
     Union,
+    inputs,
     is_stream,
+    of_changes,
     scans,
 )
 
@@ -53,10 +55,16 @@ def select_kind(select: Select) -> str:
 def by_arrival(latest: Latest) -> bool:
     """Whether a key's newest record is among the new ones, if there are any.
 
-    It need not be where timestamps decide, or where several topics are merged, which have no order between them but
-    time.
+    It need not be where timestamps decide, where several topics are merged, which have no order between them but time,
+    or where a stream took another key, whose records then come from several partitions: an order by arrival would
+    depend on when the ticks were. The changes of a table are in the order of its commits.
     """
-    return latest.history is None and len(scans(latest)) == 1
+    one_order = len(scans(latest)) == 1 and not _is_rekeyed(latest.source)
+    return latest.history is None and (of_changes(latest.source) or one_order)
+
+
+def _is_rekeyed(stream: Node) -> bool:
+    return (isinstance(stream, Select) and stream.rekeyed is not None) or any(map(_is_rekeyed, inputs(stream)))
 
 
 def equal_keys(join: Join) -> bool:
@@ -116,12 +124,20 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             )
 
 
+def _fed(node: Node) -> bool:
+    """Whether a change feed tells what changed rows were before."""
+    return isinstance(node, Scan) or (isinstance(node, Select) and _fed(node.source))
+
+
 def _regrouping(source: Node, fold: Fold | None) -> str:
     """What an aggregate looks at, besides the changed rows."""
     if fold is None:
-        return f", and a scan of {title(source)} for the rows of their groups, old and new"
+        groups = "" if is_stream(source) else ", old and new"
+        return f", and a scan of {title(source)} for the rows of their groups{groups}"
     if is_stream(source):
         return ", each folded into its group"
     extremes = any(partial.how != "sum" for partial in fold.partials)
     which = "newest, least or greatest" if extremes else "newest"
-    return f", each folded into its group; where a group's {which} row left, a scan of {title(source)} for its rows"
+    before = "" if _fed(source) else f", after a look at what it was in {title(source)}"
+    again = f"where a group's {which} row left, a scan of {title(source)} for its rows"
+    return f", each folded into its group{before}; {again}"

@@ -601,6 +601,16 @@ def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
             lambda shop: shop.orders.group_by("sku").reduce(amuont="sum(amount)"),
         ),
         (
+            "to_table of to_stream of orders",
+            "the newest changes of a table are no view",
+            lambda shop: [shop.orders.to_stream().to_table().filter("true"), shop.builder.build()],
+        ),
+        (
+            "aggregate of to_stream of orders by sku",
+            "a table's changes are not kept for ever, and stddev(amount) needs all rows of its group",
+            lambda shop: [shop.orders.to_stream().group_by("sku").aggregate(n="stddev(amount)"), shop.builder.build()],
+        ),
+        (
             "aggregate of clicks by sku",
             "groups of a stream are no view",
             lambda shop: [shop.clicks.group_by("sku").count(), shop.builder.build()],
