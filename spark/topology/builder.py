@@ -85,7 +85,8 @@ class StreamsBuilder:
     def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
         """A topic as a table: the newest record of every key, stored under the topic's name.
 
-        Newest is by offset; of a `versioned` table by timestamp, so that a record that comes late changes nothing.
+        Newest is by offset; of a `versioned` table by timestamp, so that a record that comes late changes nothing. A
+        record without a value has the time that Kafka gave it, also where `consumed` names a column for the others'.
         """
         return KTable(self._draft, _table(self._draft, "table", topic, consumed, versioned, user_line()))
 
