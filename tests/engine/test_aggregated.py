@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from spark.engine import table
 from spark.engine.doors import Doors
+from spark.engine.errors import PlanChanged
 from spark.engine.repair import audit, rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
@@ -142,3 +144,30 @@ def test_a_table_that_another_run_computed_meanwhile_is_gone_on_from(
     assert step(doors, made, made.table(name), "late").outcome == "idle"
     assert lake.rows(doors, made, name) == {1: {"country": "FR"}}
     assert lake.state(doors, made, name).position.run == "other"
+
+
+def summed(items: str, amount: str) -> Topology:
+    """A sum over a stored table, whose column is computed in one way or another."""
+    builder = StreamsBuilder(f"summed-{items}")
+    i = builder.table(items, Consumed.json(key="id bigint", value="shop string, qty int"))
+    priced = i.map_values(["shop", f"{amount} AS amount"]).materialize("priced")
+    priced.group_by("shop").aggregate(total="sum(amount)").materialize("totals")
+    return builder.build()
+
+
+def test_an_input_whose_types_changed_is_refused_until_a_rebuild(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    whole, halves = summed(name, "cast(qty AS bigint)"), summed(name, "cast(qty / 2 AS decimal(14,2))")
+    send(kafka, name, Record(1, {"shop": "a", "qty": 2}))
+    assert tick(doors, whole, "whole").failed == {}
+    rebuild(doors, halves, halves.table("priced"), "rebuild")
+    send(kafka, name, Record(2, {"shop": "a", "qty": 3}))
+    failed = tick(doors, halves, "halves").failed["totals"]
+    assert isinstance(failed, PlanChanged)
+    assert "  total: bigint, now decimal(24,2)" in str(failed)
+    assert lake.rows(doors, halves, "totals") == {"a": {"total": 2}}
+    rebuild(doors, halves, halves.table("totals"), "rebuild")
+    assert lake.rows(doors, halves, "totals") == {"a": {"total": Decimal("2.50")}}
+    assert audit(doors, halves, halves.table("totals")).holds
