@@ -98,8 +98,8 @@ def _known_time(kind: Kind | None, record: Record, ours: int, kafka: int) -> str
     names = kind.times.get(record.topic, kind.times.get(tombstone, ()))
     explained = {
         RIGHT_ALONE: kafka in (record.timestamp, min(ours, kafka)),
-        # A record may also make a row go that a later join looked up: that tombstone has a time of its own.
-        TOMBSTONE: kafka == record.timestamp or (record.value is not None and kafka > ours),
+        # A record may also make a row go that a later join looked up: that tombstone has the later of two times.
+        TOMBSTONE: kafka == record.timestamp or kafka > ours,
         NEWEST: kafka > ours,
     }
     return next((name for name in names if explained[name]), None)
