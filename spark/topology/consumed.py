@@ -54,7 +54,7 @@ class Consumed:
 class Versioned:
     """A table whose newest record is the one with the greatest timestamp (KIP-889): out of order is no update.
 
-    `history`, such as "7d", is how long its earlier versions can be asked for.
+    `history`, such as "7d", is how far back a stream's record may look up an earlier version. It refuses no record.
     """
 
     history: str
