@@ -132,7 +132,7 @@ class Between:
         return self.after.stored(scan).where(F.col("_batch") >= min(batches))
 
     def _table_records(self, scan: Scan) -> DataFrame:
-        if any(commit.replaced for commit in self._changed[scan.table]):
+        if self._replaced(scan):
             raise InputChanged(
                 f"{self.after.topology}/{scan.table} was replaced, with other columns: its changes end there. "
                 f"Run `tidetable rebuild` for every table that reads them"
@@ -141,7 +141,7 @@ class Between:
 
     def changes(self, scan: Scan) -> DataFrame:
         """One row for every key that changed: its newest row, or `_present` false."""
-        if any(commit.replaced for commit in self._changed[scan.table]):
+        if self._replaced(scan):
             return self._everything(scan)
         feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, _inserted())
         columns = [*_columns(scan), F.col(PRESENT)]
@@ -153,7 +153,7 @@ class Between:
 
     def previous(self, scan: Scan) -> DataFrame:
         """The rows that were there before, at the keys that changed: the first that the feed says of each."""
-        if any(commit.replaced for commit in self._changed[scan.table]):
+        if self._replaced(scan):
             return self.before.stored(scan)
         feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, _inserted())
         if self._changed_once(scan):
@@ -165,6 +165,10 @@ class Between:
 
     def _feed(self, scan: Scan) -> DataFrame:
         return self.after.feed(scan, since=self.before.inputs[scan.table].version + 1)
+
+    def _replaced(self, scan: Scan) -> bool:
+        """Whether a commit of the span replaced the table, maybe with other columns."""
+        return any(commit.replaced for commit in self._changed[scan.table])
 
     def _changed_once(self, scan: Scan) -> bool:
         """Whether no key changed twice: the span is one MERGE."""

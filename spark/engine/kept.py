@@ -20,15 +20,17 @@ class Kept:
     """What a session keeps: views of its own, whose rows lie in the engine's memory."""
 
     session: SparkSession
-    names: list[str] = field(default_factory=list)
+    frames: dict[str, DataFrame] = field(default_factory=dict)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed now; Spark knows their size from here on, and broadcasts them if they are few."""
-        name = f"__kept{len(self.names)}"
-        self.names.append(name)
+        if any(frame is kept for kept in self.frames.values()):
+            return frame
+        name = f"__kept{len(self.frames)}"
         frame.createOrReplaceTempView(f"{name}_of")
+        self.frames[name] = self.session.table(name)
         self.session.sql(f"CACHE TABLE {name} AS SELECT * FROM {name}_of").collect()
-        return self.session.table(name)
+        return self.frames[name]
 
 
 @contextmanager
@@ -38,7 +40,7 @@ def keeping(session: SparkSession) -> Iterator[Kept]:
     try:
         yield keeps
     finally:
-        for name in reversed(keeps.names):
+        for name in reversed(keeps.frames):
             # Where the engine is gone its memory is too, and what ended the block matters more.
             with suppress(PySparkException, RetriesExceeded):
                 session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-TOLERANCE = {
-    "float": "1e-5D",
-    "double": "1e-9D",
-}  # what the order of additions may change in a sum, relative to 1 or it
+# What the order of additions may change in a sum, relative to it, or to 1 where it is smaller.
+TOLERANCE = {"float": "1e-5D", "double": "1e-9D"}
 
 LITERALS = 1_000  # keys written into the condition: the table's log keeps the text, some 10 kB of numbers
 

@@ -190,7 +190,7 @@ def _advanced(work: Work) -> Stepped | None:
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
         return _done(work, "positioned", commit.append(nothing, work.path, work.position))
-    _check_types(work, source)
+    _check_types(work, span.own, source)
     batch = kept(work, source, always=span.few)
     if not span.few:
         return merged(work, batch)
@@ -288,9 +288,9 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     )
 
 
-def _check_types(work: Work, source: DataFrame) -> None:
+def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
     """Refuse to merge what has other types than the table: Delta would cast it, and lose what does not fit."""
-    there, given = dict(stored(work).dtypes), dict(source.drop(PRESENT).dtypes)
+    there, given = dict(own.dtypes), dict(source.drop(PRESENT).dtypes)
     if there == given:
         return
     name = work.position.table.replace("/", ".")

@@ -23,6 +23,7 @@ from spark.operators.algebra import (
     PRESENT,
     Snapshot,
     Span,
+    among,
     at,
     cols,
     gained,
@@ -34,7 +35,7 @@ from spark.operators.algebra import (
     touched,
 )
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate, Fold, Partial, is_stream
+from spark.topology.nodes import Aggregate, Fold, Node, Partial, Scan, Select, is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -68,7 +69,8 @@ def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFra
     found = touched(aggregate.source, span)
     if found is None:
         return None, None
-    found = span.keep(found)
+    if not fed(aggregate.source):
+        found = span.keep(found)
     return present(found), previous(aggregate.source, found.select(*cols(aggregate.source.key)), span)
 
 
@@ -86,37 +88,33 @@ def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
 
 def again(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
     """Groups computed from the rows they have now."""
-    everything = members(aggregate, span.after)
-    return computed(
-        aggregate, everything.join(F.broadcast(groups) if span.few else groups, list(aggregate.by), "left_semi")
-    )
+    return computed(aggregate, among(members(aggregate, span.after), groups, aggregate.by, span.few))
 
 
 def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | None, span: Span) -> DataFrame:
     """The groups with what they gained added and what they lost taken away."""
     partials = (*fold.partials, NEWEST)
-    change = parts(aggregate, partials, now).withColumn("_part", F.lit("gained"))
-    if old is not None:
-        change = change.unionByName(parts(aggregate, partials, old).withColumn("_part", F.lit("lost")))
-    change = span.keep(change)
+    came = now.withColumn("_part", F.lit("gained"))
+    source = came if old is None else came.unionByName(old.withColumn("_part", F.lit("lost")))
+    change = span.keep(parts(aggregate, partials, source, "_part"))
     groups = change.select(*cols(aggregate.by)).distinct()
-    kept = span.own.withColumn(NEWEST.name, F.struct(*cols(OURS)))
-    were = at(kept, groups, aggregate.by) if span.few else kept.join(groups, list(aggregate.by), "left_semi")
-    were = were.select(*cols(aggregate.by), *cols(partial.name for partial in partials), F.lit("were").alias("_part"))
+    were = among(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.few)
+    were = were.select(*cols(aggregate.by), F.lit("were").alias("_part"), *cols(partial.name for partial in partials))
     types = {field.name: field.dataType for field in change.schema}
     net = [merged(partial).cast(types[partial.name]).alias(partial.name) for partial in partials]
-    stale = (
-        F.lit(False) if old is None else reduce(or_, (left(partial) for partial in partials if partial.how != "sum"))
-    )
+    stale = reduce(or_, (left(partial) for partial in partials if partial.how != "sum"))
     together = were.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
     if old is None:
-        return finished(aggregate, fold, together)
-    together = span.keep(together)
-    stale_groups = together.where("_stale AND _rows > 0").select(*cols(aggregate.by))
-    right = finished(aggregate, fold, together.where("NOT (_stale AND _rows > 0)"))
-    if span.none(stale_groups):
-        return right
-    return right.unionByName(again(aggregate, stale_groups, span).withColumn(PRESENT, F.lit(True)))
+        return finished(aggregate, fold, together, "_rows > 0")
+    # Of a group whose extreme left, nobody can tell what it has now but all its rows.
+    found = span.keep(
+        finished(aggregate, fold, together, "CASE WHEN _stale AND _rows > 0 THEN NULL ELSE _rows > 0 END")
+    )
+    groups = found.where(f"{PRESENT} IS NULL").select(*cols(aggregate.by))
+    if span.none(groups):
+        return found
+    right = again(aggregate, groups, span).withColumn(PRESENT, F.lit(True))
+    return found.where(f"{PRESENT} IS NOT NULL").unionByName(right)
 
 
 def merged(partial: Partial) -> Column:
@@ -137,35 +135,40 @@ def left(partial: Partial) -> Column:
     return F.coalesce((lost == were) & ~F.coalesce(reached, F.lit(False)), F.lit(False))
 
 
-def parts(aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame) -> DataFrame:
-    """The partials of every group of source rows."""
+def parts(aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame, *apart: str) -> DataFrame:
+    """The partials of every group of source rows, `apart` by further columns."""
     found = [F.expr(partial.text).alias(partial.name) for partial in partials]
-    return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by)).agg(*found)
+    return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by), *apart).agg(*found)
 
 
 def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     """One row per group; event time and coordinates are those of its newest source row."""
     if aggregate.fold is not None:
         whole = parts(aggregate, (*aggregate.fold.partials, NEWEST), source)
-        return present(finished(aggregate, aggregate.fold, whole))
+        return present(finished(aggregate, aggregate.fold, whole, "true"))
     found = source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by))
     aggregates = [F.expr(text).alias(name) for name, text in aggregate.select[len(aggregate.by) :]]
     return dated(aggregate, found.agg(*aggregates, F.expr(NEWEST.text).alias(NEWEST.name)))
 
 
-def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame) -> DataFrame:
-    """One row per group with its aggregates, and the partials to fold the next change into."""
+def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame, there: str) -> DataFrame:
+    """One row per group with its aggregates, and the partials to fold the next change into; `_present` is `there`."""
     # Nothing is computed for a group that went: a quotient by its no rows would fail.
     computed = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
     found = partials.select("*", *computed)
     hidden = [F.col(partial.name) for partial in fold.partials]
-    return dated(aggregate, found, *hidden, (F.col("_rows") > 0).alias(PRESENT))
+    return dated(aggregate, found, *hidden, F.expr(there).alias(PRESENT))
 
 
 def dated(aggregate: Aggregate, found: DataFrame, *more: Column) -> DataFrame:
     """The aggregate's columns, and ours as they are in the newest row of each group."""
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
     return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)
+
+
+def fed(node: Node) -> bool:
+    """Whether a change feed holds the rows that a node had: then its changes are cheap to read twice."""
+    return isinstance(node, Scan) or (isinstance(node, Select) and fed(node.source))
 
 
 def in_a_group(aggregate: Aggregate) -> str:

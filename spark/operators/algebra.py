@@ -106,7 +106,7 @@ def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
     """The rows that touched keys, which are `keys`, had before the span. Cheap where change feeds hold them."""
     if span.few:
         return rows(node, keys, span.before)
-    return rows(node, ALL, span.before).join(keys, list(node.key), "left_semi")
+    return among(rows(node, ALL, span.before), keys, node.key, few=False)
 
 
 @singledispatch
@@ -139,7 +139,12 @@ def cols(names: Iterable[str], of: str | None = None) -> list[Column]:
 
 def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
     """The rows of a frame at few keys, or all of them."""
-    return frame if keys is None else frame.join(F.broadcast(keys), list(key), "left_semi")
+    return frame if keys is None else among(frame, keys, key, few=True)
+
+
+def among(frame: DataFrame, keys: DataFrame, key: Iterable[str], few: bool) -> DataFrame:
+    """The rows of a frame at some keys; few of them are sent to every task."""
+    return frame.join(F.broadcast(keys) if few else keys, list(key), "left_semi")
 
 
 def or_absent(keys: DataFrame, found: DataFrame, node: Node) -> DataFrame:

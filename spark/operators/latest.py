@@ -22,6 +22,7 @@ from spark.operators.algebra import (
     STREAMED,
     Snapshot,
     Span,
+    among,
     at,
     cols,
     gained,
@@ -45,8 +46,7 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     if by_arrival(latest):
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
-    everything = records(latest.source, span.after.records)
-    return newest(latest, at(everything, keys, latest.key) if span.few else everything.join(keys, list(latest.key)))
+    return newest(latest, among(records(latest.source, span.after.records), keys, latest.key, span.few))
 
 
 @rows.register(Latest)

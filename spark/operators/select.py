@@ -25,7 +25,7 @@ from spark.topology.nodes import Select
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from spark.topology.nodes import Scan
 
@@ -38,32 +38,37 @@ def _(select: Select, span: Span) -> DataFrame | None:
 
 @rows.register(Select)
 def _(select: Select, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(selected(select, rows(select.source, keys, now).withColumn(PRESENT, F.lit(True))))
+    return of_rows(select, rows(select.source, keys, now))
 
 
 @previous.register(Select)
 def _(select: Select, keys: DataFrame, span: Span) -> DataFrame:
-    return present(selected(select, previous(select.source, keys, span).withColumn(PRESENT, F.lit(True))))
+    return of_rows(select, previous(select.source, keys, span))
 
 
 @records.register(Select)
 def _(select: Select, read: Callable[[Scan], DataFrame]) -> DataFrame:
     source = records(select.source, read)
     kept = source if select.where is None else source.where(F.expr(select.where))
-    computed = [
-        F.expr(quoted(name) if name in select.key else f"CASE WHEN NOT _deleted THEN {text} END").alias(name)
-        for name, text in select.select
-    ]
-    return kept.select(*computed, *cols(STREAMED))
+    return kept.select(*computed(select, "NOT _deleted"), *cols(STREAMED))
+
+
+def of_rows(select: Select, source: DataFrame) -> DataFrame:
+    """The rows selected of rows that are all there."""
+    return present(selected(select, source.withColumn(PRESENT, F.lit(True))))
 
 
 def selected(select: Select, source: DataFrame) -> DataFrame:
-    """One row per source row. Nothing is computed for an absent row: under ANSI rules it could fail."""
+    """One row per source row."""
     kept = (
         PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
     )
-    computed = [
-        F.expr(quoted(name) if name in select.key else f"CASE WHEN {PRESENT} THEN {text} END").alias(name)
+    return source.withColumn(PRESENT, F.expr(kept)).select(*computed(select, PRESENT), *cols(OURS), PRESENT)
+
+
+def computed(select: Select, there: str) -> list[Column]:
+    """The selected columns. Nothing is computed where nothing is there: under ANSI rules it could fail."""
+    return [
+        F.expr(quoted(name) if name in select.key else f"CASE WHEN {there} THEN {text} END").alias(name)
         for name, text in select.select
     ]
-    return source.withColumn(PRESENT, F.expr(kept)).select(*computed, *cols(OURS), PRESENT)

@@ -214,5 +214,7 @@ def _over_scans(node: Node, scan_of: Mapping[Node, Scan]) -> Node:
 
 def _folding(plan: Node) -> Node:
     """A stored plan: an aggregate's own rows are there to fold into."""
-    fold = fold_of(plan) if isinstance(plan, Aggregate) else None
-    return replace(plan, fold=fold) if isinstance(plan, Aggregate) and isinstance(fold, Fold) else plan
+    if not isinstance(plan, Aggregate):
+        return plan
+    fold = fold_of(plan)
+    return replace(plan, fold=fold) if isinstance(fold, Fold) else plan

@@ -10,7 +10,20 @@ from spark.topology.ddl import quoted
 from spark.topology.durations import written
 from spark.topology.errors import shown
 from spark.topology.fold import fold_of
-from spark.topology.nodes import Aggregate, Changes, Join, Latest, Node, Records, Scan, Select, Union, inputs, is_stream
+from spark.topology.nodes import (
+    Aggregate,
+    Changes,
+    Join,
+    Latest,
+    Node,
+    Records,
+    Scan,
+    Select,
+    Union,
+    decoded,
+    inputs,
+    is_stream,
+)
 from spark.topology.words import costs, equal_keys, join_kind, select_kind, title
 
 if TYPE_CHECKING:
@@ -146,8 +159,7 @@ def _in_words(topology: Topology, table: Table) -> list[str]:
         f"  columns: {shown(value) or 'none'}",
         *_plan_in_words("is", table.plan, global_tables, "  "),
     ]
-    plain = isinstance(table.plan, Latest) and isinstance(table.plan.source, Records)
-    if not topology.settings.ansi and not plain:
+    if not topology.settings.ansi and not decoded(table.plan):
         lines.append("  where an expression fails: null")
     ways = dict.fromkeys(costs(table.plan))
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in ways]

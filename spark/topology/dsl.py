@@ -25,7 +25,7 @@ from spark.topology.nodes import (
     of_changes,
 )
 from spark.topology.selection import select_joined, select_values
-from spark.topology.sql import parse_aggregate, parse_expression
+from spark.topology.sql import OWN_COLUMNS, parse_aggregate, parse_expression
 from spark.topology.words import METHODS, title
 
 
@@ -142,7 +142,7 @@ class KTable:
         names = tuple(column.name for column in by)
         others = tuple(column for column in self.node.columns if column.name not in names)
         # Two rows may come from one record: the old key tells them apart, so that all columns are of one row.
-        order = ", ".join(("_timestamp", "_topic", "_partition", "_offset", *map(quoted, self.node.key)))
+        order = ", ".join((*(column.name for column in OWN_COLUMNS), *map(quoted, self.node.key)))
         newest = ((column.name, f"max_by({quoted(column.name)}, struct({order}))") for column in others)
         select = (*((name, quoted(name)) for name in names), *newest)
         return _view(self.draft, Aggregate(self.node, names, select, (*by, *others), line=line))
@@ -308,9 +308,7 @@ class KStream:
         place = Place(f"merge of {title(self.node)} with {right}", line, {"left": self.node.columns})
         if not isinstance(other, KStream):
             raise place.mistake(f"{right} is no stream", "merge what stream() returned; tables are joined")
-        if other.draft is not self.draft:
-            what = f"{right} belongs to another builder ({other.draft.name})"
-            raise place.mistake(what, f"declare its topic with the builder of {title(self.node)} ({self.draft.name})")
+        _check_same_builder(self, other, place)
         if any(of_changes(side) for side in (self.node, other.node)):
             what = "a row that goes has no time of its own, and merged streams have no other order"
             raise place.mistake(what, "merge the topics' streams, before they are tables")
@@ -412,14 +410,20 @@ def _joined(
         raise place.mistake(f"{title(other.node)} is a stream, and no table can look a row up in it", do)
     if not isinstance(other, KTable | GlobalKTable):
         raise place.mistake(f"the right side is {other!r}", "join a handle that table() or global_table() returned")
-    if other.draft is not left.draft:
-        what = f"{title(other.node)} belongs to another builder ({other.draft.name})"
-        raise place.mistake(what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})")
+    _check_same_builder(left, other, place)
     if drive not in ("both", "left"):
         raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
     lookup = _lookup(left.node, other.node, on, place)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
     return Join(left.node, other.node, how, lookup, chosen, columns, drive, line)
+
+
+def _check_same_builder(
+    left: KTable | GlobalKTable | KStream, right: KTable | GlobalKTable | KStream, place: Place
+) -> None:
+    if right.draft is not left.draft:
+        what = f"{title(right.node)} belongs to another builder ({right.draft.name})"
+        raise place.mistake(what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})")
 
 
 def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Place) -> tuple[str, ...]:

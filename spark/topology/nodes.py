@@ -234,6 +234,11 @@ def is_stream(node: Node) -> bool:
     return isinstance(node, Records | Changes | Union) or (isinstance(node, Select) and is_stream(node.source))
 
 
+def decoded(node: Node) -> bool:
+    """Whether a table holds a topic's records as they were decoded, with no expression in between."""
+    return isinstance(node, Latest) and isinstance(node.source, Records)
+
+
 def of_changes(stream: Node) -> bool:
     """Whether a stream is, or comes of, the changes of a table."""
     return isinstance(stream, Changes) or (isinstance(stream, Select) and of_changes(stream.source))

@@ -25,6 +25,7 @@ from spark.topology.nodes import (
     Scan,
     Select,
     Union,
+    decoded,
     over,
     scans,
 )
@@ -131,8 +132,7 @@ class Topology:
             return _hash(self.to_dict())
         plan = self.table(table).plan
         # A topic's table holds what was decoded: no rule of expressions changes it.
-        source = plan.source if isinstance(plan, Latest) else None
-        rules: list[Plain] = [] if self.settings.ansi or isinstance(source, Records) else ["without ANSI rules"]
+        rules: list[Plain] = [] if self.settings.ansi or decoded(plan) else ["without ANSI rules"]
         return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns), *rules])
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
