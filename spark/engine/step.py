@@ -294,7 +294,11 @@ def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
     if there == given:
         return
     name = work.position.table.replace("/", ".")
-    other = [f"  {column}: {there.get(column)}, now {given.get(column)}" for column in there | given]
+    other = [
+        f"  {column}: {there.get(column)}, now {given.get(column)}"
+        for column in there | given
+        if there.get(column) != given.get(column)
+    ]
     raise PlanChanged(
         "\n".join([f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"])
     )

@@ -166,7 +166,8 @@ def test_an_input_whose_types_changed_is_refused_until_a_rebuild(
     send(kafka, name, Record(2, {"shop": "a", "qty": 3}))
     failed = tick(doors, halves, "halves").failed["totals"]
     assert isinstance(failed, PlanChanged)
-    assert "  total: bigint, now decimal(24,2)" in str(failed)
+    assert "  total: bigint, now decimal(" in str(failed)
+    assert "shop: string" not in str(failed)
     assert lake.rows(doors, halves, "totals") == {"a": {"total": 2}}
     rebuild(doors, halves, halves.table("totals"), "rebuild")
     assert lake.rows(doors, halves, "totals") == {"a": {"total": Decimal("2.50")}}
