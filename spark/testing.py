@@ -13,9 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
-from spark.engine.changes import LANDING
+from spark.engine.changes import LANDING, placed
 from spark.engine.land import landed
-from spark.operators.algebra import ALL, OURS, PRESENT, cols, rows, touched
+from spark.engine.stream import Clock, clocked, emitted
+from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, drives, rows, touched
+from spark.operators.order import reached
+from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -48,6 +51,8 @@ class Stored:
     """The new row of every key that the newest batch changed; None where it took the row away."""
     history: tuple[Change, ...] = ()
     """Every change of a table so far."""
+    clock: Clock = field(default_factory=Clock)
+    """Of a stored stream: its time."""
 
     @property
     def gained(self) -> list[Row]:
@@ -68,9 +73,17 @@ class Pinned:
         return self.session.createDataFrame(list(stored.rows.values()), stored.schema)
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing, or all changes of a table."""
-        landing = scan.table.startswith(LANDING)
-        return self.stored(scan) if landing else self.changes(scan, self.tables[scan.table].history)
+        """All records of a stream, or all changes of a table."""
+        stored = self.tables[scan.table]
+        found = self.appended(scan, stored.rows.values()) if scan.appended else self.changes(scan, stored.history)
+        return found.withColumn("_reached", F.lit(None).cast("bigint"))
+
+    def appended(self, scan: Scan, found: Iterable[Row]) -> DataFrame:
+        """Records of a stream; of a landing, those that were decoded."""
+        frame = self.session.createDataFrame(list(found), self.tables[scan.table].schema)
+        if not scan.table.startswith(LANDING):
+            return frame
+        return frame.where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
 
     def changes(self, scan: Scan, changes: Iterable[Change]) -> DataFrame:
         """Changes of a table as a stream's records."""
@@ -78,11 +91,11 @@ class Pinned:
         names = [*(column.name for column in scan.columns), *OURS]
         kept = [name for name in names if name in (*scan.key, *OURS)]
         told = [
-            (*(c.row[name] if not c.deleted or name in kept else None for name in names), c.batch, c.deleted)
+            (*(c.row[n] if not c.deleted or n in kept else None for n in names), c.batch, c.deleted, int(not c.deleted))
             for c in changes
         ]
         fields = StructType([*(schema[name] for name in names)])
-        fields.add("_batch", LongType()).add("_deleted", BooleanType())
+        fields.add("_batch", LongType()).add("_deleted", BooleanType()).add("_ordinal", LongType())
         return self.session.createDataFrame(told, fields)
 
 
@@ -94,6 +107,16 @@ class Batch:
     after: Pinned
     own: DataFrame
     few: bool = True
+    time_before: int | None = None
+    time_after: int | None = None
+
+    def at(self, time_before: int | None, time_after: int | None = None) -> Batch:
+        """The same batch between two stream times."""
+        return replace(self, time_before=time_before, time_after=time_after)
+
+    def time_of(self, scan: Scan) -> int | None:
+        """The stream time that a stored stream has behind the batch."""
+        return self.after.tables[scan.table].clock.time
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read: the tables of a test are small."""
@@ -124,9 +147,10 @@ class Batch:
     def records(self, scan: Scan) -> DataFrame:
         """The records that the batch brought, or the changes that it made of a table."""
         stored = self.after.tables[scan.table]
-        if not scan.table.startswith(LANDING):
-            return self.after.changes(scan, stored.history[len(self.before.tables[scan.table].history) :])
-        return self.after.session.createDataFrame(stored.gained, stored.schema)
+        if not scan.appended:
+            told = stored.history[len(self.before.tables[scan.table].history) :]
+            return reached(self.after.changes(scan, told))
+        return placed(scan, self.after.appended(scan, stored.gained))
 
 
 class TopologyTestDriver:
@@ -166,7 +190,7 @@ class TopologyTestDriver:
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._batches = 0
         self._tables: dict[str, Stored] = {}
-        self._emitted: dict[str, list[dict[str, object]]] = {table.name: [] for table in topology.tables}
+        self._emitted_by: dict[str, list[dict[str, object]]] = {table.name: [] for table in topology.tables}
 
     def pipe(self, topic: str, *, key: object, value: object, timestamp: int = 0, partition: int = 0) -> None:
         """Send a record.
@@ -223,7 +247,7 @@ class TopologyTestDriver:
             TopologyError: the topology has no such table.
         """
         self.advance()
-        return list(self._emitted[self._topology.table(name).name])
+        return list(self._emitted_by[self._topology.table(name).name])
 
     def _landed(self, source: Source, records: list[tuple[object, ...]], stored: Stored | None) -> Stored:
         frame = self._session.createDataFrame(records, KAFKA)
@@ -235,6 +259,8 @@ class TopologyTestDriver:
 
     def _stepped(self, table: Table, before: Pinned, after: Pinned) -> Stored:
         was = before.tables.get(table.name)
+        if is_stream(table.plan):
+            return self._emitted(table, was, before, after)
         if was is None:
             frame = rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
@@ -253,6 +279,28 @@ class TopologyTestDriver:
         self._emit(table, changed)
         return Stored(was.schema, now, changed, was.history + self._changes(was.rows, changed))
 
+    def _emitted(self, table: Table, was: Stored | None, before: Pinned, after: Pinned) -> Stored:
+        """A stored stream with what the batch adds to it."""
+        if was is None:
+            empty = {name: replace(stored, rows={}, history=()) for name, stored in after.tables.items()}
+            span = Batch(Pinned(self._session, empty), after, self._session.createDataFrame([], "_ int"), few=False)
+            was = Stored(emitted(table.plan, span, 0).schema, {})
+        else:
+            own = self._session.createDataFrame(list(was.rows.values()), was.schema)
+            span = Batch(before, after, own)
+        clock, _ = clocked(table.plan, span, was.clock)
+        if not any(span.moved(scan) for scan in drives(table.plan)):
+            return replace(was, changed={})
+        found = emitted(table.plan, span.at(was.clock.time, clock.time), self._batches).collect()
+        new = {tuple(row[name] for name in IDENTITY): row for row in found}
+        columns = [column.name for column in table.plan.columns]
+        placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in IDENTITY)))
+        for row in placed:
+            key = {name: row[name] for name in columns if name in table.plan.key}
+            value = {name: row[name] for name in columns if name not in table.plan.key}
+            self._emitted_by[table.name].append({"key": key, "value": None if row["_deleted"] else value})
+        return replace(was, rows={**was.rows, **new}, changed=new, clock=clock)
+
     def _changes(self, was: Mapping[Key, Row], changed: Mapping[Key, Row | None]) -> tuple[Change, ...]:
         return tuple(
             Change(self._batches, was[key] if row is None else row, deleted=row is None) for key, row in changed.items()
@@ -263,7 +311,7 @@ class TopologyTestDriver:
         for key in sorted(changed, key=repr):
             row = changed[key]
             value = None if row is None else {name: row[name] for name in values}
-            self._emitted[table.name].append({"key": dict(zip(table.plan.key, key, strict=True)), "value": value})
+            self._emitted_by[table.name].append({"key": dict(zip(table.plan.key, key, strict=True)), "value": value})
 
 
 def _by_key(table: Table, source: DataFrame, columns: list[str]) -> Iterable[tuple[Key, Row | None]]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from spark.topology.nodes import (
     Aggregate,
-    Changes,
     Join,
     Latest,
     Node,
@@ -60,7 +59,7 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
                 for key, (one, other) in pairs.items()
                 if other is not None or node.how == "left"
             }
-        case Records() | Changes() | Union():
+        case _:
             raise TypeError("a stream has records, not rows by key")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from spark.engine import position as positions
 from spark.engine.errors import InputChanged
 from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, col, cols
+from spark.operators.order import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -50,12 +51,22 @@ class Pinned:
             if column.name not in there
         }
         frame = frame.withColumns(later) if later else frame
-        return frame if scan.table.startswith(LANDING) else frame.select(*_columns(scan))
+        return frame if scan.appended else frame.select(*_columns(scan))
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing, or all changes of a stored table since it was created, or last replaced."""
-        if scan.table.startswith(LANDING):
-            return self.stored(scan)
+        """All records of a stream, or all changes of a stored table since it was created, or last replaced."""
+        found = self.appended(scan) if scan.appended else self.changelog(scan)
+        return found.withColumn("_reached", F.lit(None).cast("bigint"))
+
+    def appended(self, scan: Scan) -> DataFrame:
+        """What was appended. Of a landing, what was decoded."""
+        frame = self.stored(scan)
+        if not scan.table.startswith(LANDING):
+            return frame
+        return frame.where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
+
+    def changelog(self, scan: Scan) -> DataFrame:
+        """All changes of a stored table that its change feed still tells."""
         version = self.inputs[scan.table].version
         commits = positions.changed(self.path(scan), f"{self.topology}/{scan.table}", since=0, until=version)
         since = next((commit.version for commit in commits if commit.replaced), None)
@@ -63,7 +74,9 @@ class Pinned:
             return recorded(scan, self.feed(scan, since=0))
         # Delta reads no changes across a change of columns: what replaced the table is where they begin.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
-        rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
+        rows = then.stored(scan).withColumns(
+            {"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False), "_ordinal": F.lit(1).cast("bigint")}
+        )
         return rows if since == version else rows.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
@@ -80,6 +93,16 @@ class Pinned:
         """The keys of a stored table, whatever its other columns were."""
         return self._frame(scan).select(*cols(scan.key))
 
+    def time(self, scan: Scan) -> int | None:
+        """The stream time that a stored stream had here, which may be ahead of its newest record's."""
+        if scan.table.startswith(LANDING):
+            return None
+        for commit in positions.commits(self.path(scan), f"{self.topology}/{scan.table}"):
+            here = commit.data_version == self.inputs[scan.table].version
+            if here and commit.position.cut.items() <= self.cut.items():
+                return commit.position.time
+        return None
+
     def _frame(self, scan: Scan) -> DataFrame:
         version = self.inputs[scan.table].version
         return self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
@@ -93,6 +116,16 @@ class Between:
     after: Pinned
     keeps: Kept
     own: DataFrame
+    time_before: int | None = None
+    time_after: int | None = None
+
+    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
+        """The same span between two stream times."""
+        return replace(self, time_before=time_before, time_after=time_after)
+
+    def time_of(self, scan: Scan) -> int | None:
+        """The stream time that a stored stream had at the later position."""
+        return self.after.time(scan)
 
     @cached_property
     def few(self) -> bool:
@@ -115,12 +148,12 @@ class Between:
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained, or the changes of a stored table.
+        """The records that a stream gained, or the changes of a stored table, each with the time reached there.
 
-        A landing's are found by their batch: statistics skip the files of older ones.
+        A stream's are found by their batch: statistics skip the files of older ones.
         """
-        if not scan.table.startswith(LANDING):
-            return self._table_records(scan)
+        if not scan.appended:
+            return reached(self._table_records(scan))
         batches = []
         for commit in self._changed[scan.table]:
             if commit.position is None:
@@ -129,7 +162,7 @@ class Between:
                     f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
                 )
             batches.append(commit.position.n)
-        return self.after.stored(scan).where(F.col("_batch") >= min(batches))
+        return placed(scan, self.after.appended(scan).where(F.col("_batch") >= min(batches)))
 
     def _table_records(self, scan: Scan) -> DataFrame:
         if self._replaced(scan):
@@ -197,12 +230,85 @@ class Between:
         }
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """Every input as if it held nothing yet: where a stored stream's first span begins."""
+
+    after: Pinned
+
+    def stored(self, scan: Scan) -> DataFrame:
+        """No rows."""
+        return self.after.stored(scan).where("false")
+
+    def records(self, scan: Scan) -> DataFrame:
+        """No records."""
+        return self.after.records(scan).where("false")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """From nothing to a position: the span of a stored stream's first step."""
+
+    after: Pinned
+    own: DataFrame
+    time_after: int | None = None
+    time_before: int | None = None
+    few: bool = False
+
+    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
+        """The same span between two stream times."""
+        return replace(self, time_before=time_before, time_after=time_after)
+
+    def time_of(self, scan: Scan) -> int | None:
+        """The stream time that a stored stream had at the later position."""
+        return self.after.time(scan)
+
+    @property
+    def before(self) -> Nothing:
+        """Nothing."""
+        return Nothing(self.after)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Computed as often as it is read: it may be much."""
+        return frame
+
+    def none(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
+        """Nobody has counted."""
+        return False
+
+    def moved(self, scan: Scan) -> bool:  # noqa: ARG002
+        """Everything has."""
+        return True
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """Every row."""
+        return self.after.stored(scan).withColumn(PRESENT, F.lit(True))
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """No rows."""
+        return self.after.stored(scan).where("false")
+
+    def records(self, scan: Scan) -> DataFrame:
+        """All records, or all changes, each with the time reached there."""
+        if scan.appended:
+            return placed(scan, self.after.appended(scan))
+        return reached(self.after.changelog(scan))
+
+
+def placed(scan: Scan, records: DataFrame) -> DataFrame:
+    """A stream's records of one span with the time reached there; a stored stream keeps it."""
+    return reached(records) if scan.table.startswith(LANDING) else records
+
+
 def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
     """A change feed as a stream's records, with `STREAMED`: a row that went has no value, and its last coordinates."""
     deleted = F.col("_change_type") == "delete"
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
     told = feed.where("_change_type <> 'update_preimage'")
-    return told.select(*values, *cols(OURS), F.col("_commit_version").alias("_batch"), deleted.alias("_deleted"))
+    # What a commit put there is behind what it took away: under another key, both may be one key's.
+    ordinal = F.when(deleted, 0).otherwise(1).cast("bigint").alias("_ordinal")
+    batch = F.col("_commit_version").alias("_batch")
+    return told.select(*values, *cols(OURS), batch, deleted.alias("_deleted"), ordinal)
 
 
 def _inserted() -> Column:

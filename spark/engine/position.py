@@ -43,6 +43,8 @@ class Position:
     `data_version` is the newest version that changed data before this commit; `whole` says that every key was computed,
     not only those a span touched; `floor` holds the first offsets that were still on the broker when a topic was first
     landed, where they were not 0.
+    Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
+    the records that had no part in it so far.
     """
 
     table: str
@@ -54,6 +56,8 @@ class Position:
     data_version: int
     whole: bool = False
     floor: dict[int, int] = field(default_factory=dict)
+    time: int | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""

@@ -15,11 +15,13 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import FEW, Between, Pinned
+from spark.engine.changes import FEW, Beginning, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, pin
-from spark.operators.algebra import ALL, PRESENT, cols, present, rows, touched
+from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted
+from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
+from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,6 +73,8 @@ class Stepped:
     updated: int = 0
     deleted: int = 0
     seconds: float = 0.0
+    arrived: Arrived | None = None
+    """Of a stored stream: what came, and how late; what it dropped so far is in the position."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,10 @@ def working(
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
         if state is None:
-            schema = rows(target.plan, ALL, now).schema
+            if is_stream(target.plan):
+                schema = emitted(target.plan, Beginning(now, own=now.session.range(0).toDF("_")), 0).schema
+            else:
+                schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
             state = table.create(session, path, name, schema, run, definition(topology, target))
         position = replace(
@@ -186,6 +193,8 @@ def _advanced(work: Work) -> Stepped | None:
     _check_inputs(was, work.position)
     before = replace(work.now, inputs=was.inputs, cut=was.cut)
     span = Between(before, work.now, work.keeps, own=stored(work))
+    if is_stream(work.target.plan):
+        return _emitted(work, span)
     source = touched(work.target.plan, span)
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
@@ -204,10 +213,26 @@ def _advanced(work: Work) -> Stepped | None:
 def _computed(work: Work) -> Stepped | None:
     """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
     whole = replace(work, position=replace(work.position, whole=True))
+    if is_stream(work.target.plan):
+        return _emitted(whole, Beginning(work.now, own=stored(work)))
     batch = kept(whole, rows(work.target.plan, ALL, work.now))
     if work.before.data_version == 0:
         return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
     return corrected(whole, batch)
+
+
+def _emitted(work: Work, span: Clocked) -> Stepped | None:
+    """Append what a span adds to a stored stream. None: somebody else made this step."""
+    plan = work.target.plan
+    was = Clock(work.position.time, work.position.dropped)
+    clock, arrived = clocked(plan, span, was)
+    position = replace(work.position, time=clock.time, dropped=clock.dropped)
+    if not any(span.moved(scan) for scan in drives(plan)):
+        return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, position))
+    batch = emitted(plan, span.at(was.time, clock.time), position.n)
+    _check_types(work, span.own, batch)
+    done = _done(work, "stepped", commit.append(kept(work, batch), work.path, position))
+    return None if done is None else replace(done, arrived=arrived)
 
 
 def stored(work: Work) -> DataFrame:

@@ -1,7 +1,7 @@
-"""The algebra. Importing the package registers every operator with `touched` and `rows`."""
+"""The algebra. Importing the package registers every operator with `touched` and `rows`, or `emit`."""
 
 from __future__ import annotations
 
-from spark.operators import aggregate, join, latest, scan, select, stream
+from spark.operators import aggregate, join, latest, lookup, scan, select, stream, stream_join
 
-__all__ = ["aggregate", "join", "latest", "scan", "select", "stream"]
+__all__ = ["aggregate", "join", "latest", "lookup", "scan", "select", "stream", "stream_join"]

@@ -27,10 +27,10 @@ from spark.operators.algebra import (
     at,
     cols,
     gained,
+    history,
     or_absent,
     present,
     previous,
-    records,
     rows,
     touched,
 )
@@ -77,7 +77,7 @@ def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFra
 def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
     """All rows, or all records with a value, in one snapshot."""
     if is_stream(aggregate.source):
-        return records(aggregate.source, now.records).where("NOT _deleted")
+        return history(aggregate.source, now).where("NOT _deleted")
     return rows(aggregate.source, ALL, now)
 
 

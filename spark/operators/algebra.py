@@ -1,28 +1,32 @@
-"""Two functions per node: which keys a span touched, and which rows a snapshot has.
+"""Two functions per table node: which keys a span touched, and which rows a snapshot has. One per stream node: `emit`.
 
 Laws (tests/laws holds every operator to them):
   Locality   `rows(node, keys, now)` is `rows(node, ALL, now)` cut down to `keys`, one row per key.
   Soundness  a key that is not in `touched(node, span)` has the same row before and after the span.
   Agreement  the rows in `touched(node, span)` are `rows(node, those keys, span.after)`.
 A table that equals its query before a span therefore equals it afterwards, once its touched keys are replaced.
+
+One law for streams:
+  Batch invariance  a span cut in time-aligned pieces emits the same records as the whole.
 """
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark.topology.ddl import quoted
-from spark.topology.nodes import scans
+from spark.topology.nodes import Join, Scan, inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
-    from spark.topology.nodes import Node, Scan
+    from spark.topology.nodes import Node
 
 OURS = ("_timestamp", "_topic", "_partition", "_offset")
 """Columns of ours that every row carries: event time, and coordinates of the record that made the row."""
@@ -33,6 +37,13 @@ PRESENT = "_present"
 STREAMED = (*OURS, "_batch", "_deleted", "_ordinal")
 """Columns of ours that a stream's record carries: also the commit it came with, whether it has no value, and which of
 several records of equal coordinates it is."""
+
+PLACED = (*STREAMED, "_reached")
+"""And the time that its partition, or the stream it was derived from, had reached with it inside the span
+(microseconds; null for a record from before the span): what the merge order goes by."""
+
+IDENTITY = ("_topic", "_partition", "_offset", "_ordinal")
+"""What tells a stream's records apart."""
 
 ALL = None
 """Every key."""
@@ -45,7 +56,7 @@ class Snapshot(Protocol):
         """All rows of a stored table."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing, or all changes of a stored table, with `STREAMED` but `_ordinal`."""
+        """All decoded records of a landing or a stored stream, or all changes of a stored table, `PLACED`."""
 
 
 class Span(Protocol):
@@ -83,7 +94,15 @@ class Span(Protocol):
         """The rows that a stored table had, at the earlier position, at the keys that changed."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing gained, or the changes of a stored table, with `STREAMED` but `_ordinal`."""
+        """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
+
+    @property
+    def time_before(self) -> int | None:
+        """Stream time at the earlier position, in microseconds; None before any record with a timestamp."""
+
+    @property
+    def time_after(self) -> int | None:
+        """Stream time at the later position: the greatest timestamp of any source record up to it."""
 
 
 @singledispatch
@@ -110,21 +129,60 @@ def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
 
 
 @singledispatch
-def records(node: Node, read: Callable[[Scan], DataFrame]) -> DataFrame:  # noqa: ARG001  # as above
-    """The records of a stream, with `STREAMED`, that come of what `read` finds in its inputs.
+def records(node: Node, read: Callable[[Node], DataFrame]) -> DataFrame:  # noqa: ARG001  # as above
+    """The records of a stateless stream, `PLACED`, that come of what `read` finds in its inputs.
 
     A record of the stream comes of one record of an input, so what a span adds comes of what the inputs gained.
     """
     raise TypeError(f"no operator is registered for streams of {type(node).__name__}")
 
 
+@singledispatch
+def emit(node: Node, span: Span) -> DataFrame:
+    """The records that a span adds to a stream, `PLACED`."""
+
+    def read(source: Node) -> DataFrame:
+        if not isinstance(source, Scan):
+            return emit(source, span)
+        return span.records(source) if span.moved(source) else span.after.records(source).where("false")
+
+    return records(node, read)
+
+
+@singledispatch
+def dropped(node: Node, span: Span) -> DataFrame | None:
+    """The new records that have no part in a stream, with `_reason`. None where an operator drops nothing."""
+    found = [before for source in inputs(node) if (before := dropped(source, span)) is not None]
+    return reduce(DataFrame.unionByName, found) if found else None
+
+
+def refused(found: DataFrame, reason: Column) -> DataFrame:
+    """Those of some records for which there is a reason."""
+    told = found.select(*cols(IDENTITY), F.col("_timestamp"), F.col("_reached"), reason.alias("_reason"))
+    return told.where("_reason IS NOT NULL")
+
+
+def history(node: Node, now: Snapshot) -> DataFrame:
+    """All records of a stateless stream up to a snapshot."""
+
+    def read(source: Node) -> DataFrame:
+        assert isinstance(source, Scan), "what a lookup or a join within windows emitted is read where it is stored"
+        return now.records(source)
+
+    return records(node, read)
+
+
 def gained(node: Node, span: Span) -> DataFrame | None:
-    """The records that a span adds to a stream. None where no input has moved."""
-    if not any(span.moved(scan) for scan in scans(node)):
-        return None
-    return records(
-        node, lambda scan: span.records(scan) if span.moved(scan) else span.after.stored(scan).where("false")
-    )
+    """The records that a span adds to a stream. None where no input that drives it has moved."""
+    return emit(node, span) if any(span.moved(scan) for scan in drives(node)) else None
+
+
+def drives(node: Node) -> tuple[Scan, ...]:
+    """The stored inputs whose records make a stream's: not those that are looked up."""
+    if isinstance(node, Scan):
+        return (node,)
+    read = (node.left,) if isinstance(node, Join) else inputs(node)
+    return tuple(dict.fromkeys(scan for source in read for scan in drives(source)))
 
 
 def col(name: str, of: str | None = None) -> Column:

@@ -26,8 +26,8 @@ from spark.operators.algebra import (
     at,
     cols,
     gained,
+    history,
     present,
-    records,
     rows,
     touched,
 )
@@ -46,12 +46,12 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     if by_arrival(latest):
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
-    return newest(latest, among(records(latest.source, span.after.records), keys, latest.key, span.few))
+    return newest(latest, among(history(latest.source, span.after), keys, latest.key, span.few))
 
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at(records(latest.source, now.records), keys, latest.key)))
+    return present(newest(latest, at(history(latest.source, now), keys, latest.key)))
 
 
 def keyed(latest: Latest, source: DataFrame) -> DataFrame:

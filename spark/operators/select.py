@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import (
     OURS,
+    PLACED,
     PRESENT,
-    STREAMED,
     Snapshot,
     Span,
     cols,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark.topology.nodes import Scan
+    from spark.topology.nodes import Node
 
 
 @touched.register(Select)
@@ -47,10 +47,10 @@ def _(select: Select, keys: DataFrame, span: Span) -> DataFrame:
 
 
 @records.register(Select)
-def _(select: Select, read: Callable[[Scan], DataFrame]) -> DataFrame:
+def _(select: Select, read: Callable[[Node], DataFrame]) -> DataFrame:
     source = records(select.source, read)
     kept = source if select.where is None else source.where(F.expr(select.where))
-    return kept.select(*computed(select, "NOT _deleted"), *cols(STREAMED))
+    return kept.select(*computed(select, "NOT _deleted"), *cols(PLACED))
 
 
 def of_rows(select: Select, source: DataFrame) -> DataFrame:
@@ -58,12 +58,12 @@ def of_rows(select: Select, source: DataFrame) -> DataFrame:
     return present(selected(select, source.withColumn(PRESENT, F.lit(True))))
 
 
-def selected(select: Select, source: DataFrame) -> DataFrame:
-    """One row per source row."""
+def selected(select: Select, source: DataFrame, *more: str) -> DataFrame:
+    """One row per source row, which takes `more` columns along."""
     kept = (
         PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
     )
-    return source.withColumn(PRESENT, F.expr(kept)).select(*computed(select, PRESENT), *cols(OURS), PRESENT)
+    return source.withColumn(PRESENT, F.expr(kept)).select(*computed(select, PRESENT), *cols((*OURS, PRESENT, *more)))
 
 
 def computed(select: Select, there: str) -> list[Column]:

@@ -1,4 +1,4 @@
-"""Streams: the records of a landing, the changes of a table, and `merge`.
+"""Streams: the records of a landing or a stored stream, the changes of a table, `merge`, and `flat_map`.
 
 What did not decode is no record of a stream. A table's changes are as many as its commits tell apart: what a step took
 in at once is one change of a key.
@@ -10,34 +10,40 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import STREAMED, cols, records
-from spark.topology.nodes import Changes, Records, Scan, Union
+from spark.operators.algebra import PLACED, cols, records
+from spark.topology.ddl import quoted
+from spark.topology.nodes import Changes, Explode, Records, Union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
+    from spark.topology.nodes import Node
+
 
 @records.register(Records)
-def _(node: Records, read: Callable[[Scan], DataFrame]) -> DataFrame:
-    names = [column.name for column in node.columns]
-    decoded = read(node.source).where("_error IS NULL").withColumn("_ordinal", F.lit(0))
-    return decoded.select(*cols(names), *cols(STREAMED))
-
-
 @records.register(Changes)
-def _(changes: Changes, read: Callable[[Scan], DataFrame]) -> DataFrame:
-    assert isinstance(changes.source, Scan), "a topology has changes of stored tables alone"
-    # What a commit put there is behind what it took away: under another key, both may be one key's.
-    told = read(changes.source).withColumn("_ordinal", (~F.col("_deleted")).cast("int"))
-    return told.select(*cols(column.name for column in changes.columns), *cols(STREAMED))
+def _(node: Records | Changes, read: Callable[[Node], DataFrame]) -> DataFrame:
+    return read(node.source).select(*cols(column.name for column in node.columns), *cols(PLACED))
 
 
 @records.register(Union)
-def _(union: Union, read: Callable[[Scan], DataFrame]) -> DataFrame:
+def _(union: Union, read: Callable[[Node], DataFrame]) -> DataFrame:
     left, right = (
         records(side, read).withColumn("_ordinal", F.col("_ordinal") * 2 + number)
         for number, side in enumerate((union.left, union.right))
     )
     return left.unionByName(right)
+
+
+@records.register(Explode)
+def _(node: Explode, read: Callable[[Node], DataFrame]) -> DataFrame:
+    source = records(node.source, read)
+    others = [column.name for column in node.columns if column.name != node.column]
+    each = source.select(
+        *cols(others), *cols(PLACED), F.expr(f"posexplode({quoted(node.column)}) AS (_element, {quoted(node.column)})")
+    )
+    # Cantor's pairing: one number for every pair of numbers, whatever was exploded or merged before.
+    nth = F.expr("div((_ordinal + _element) * (_ordinal + _element + 1), 2) + _element")
+    return each.withColumn("_ordinal", nth).select(*cols(column.name for column in node.columns), *cols(PLACED))

@@ -6,5 +6,6 @@ from spark.topology.builder import StreamsBuilder
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.errors import TopologyError
 from spark.topology.topology import Topology
+from spark.topology.windows import JoinWindows
 
-__all__ = ["Consumed", "StreamsBuilder", "Topology", "TopologyError", "Versioned"]
+__all__ = ["Consumed", "JoinWindows", "StreamsBuilder", "Topology", "TopologyError", "Versioned"]

@@ -22,6 +22,7 @@ from spark.topology.nodes import (
     Node,
     Records,
     Scan,
+    StreamJoin,
     inputs,
     is_stream,
     of_changes,
@@ -148,7 +149,7 @@ def _table(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, versi
 
 def _records(source: Source) -> Records:
     key = tuple(column.name for column in source.consumed.key)
-    return Records(Scan(source.landing, key, source.consumed.columns))
+    return Records(Scan(source.landing, key, source.consumed.columns, appended=True))
 
 
 def _check_what_must_be_stored(draft: Draft) -> None:
@@ -156,6 +157,10 @@ def _check_what_must_be_stored(draft: Draft) -> None:
     plans = {table.plan for table in draft.stored}
     for node in draft.written:
         place = Place(title(node), node.line, {"": node.columns})
+        for stream in _read_as_records(node):
+            if (lookup := _not_stored(stream, plans)) is not None:
+                what = f"it reads {title(lookup)}, whose records are not kept: they depend on when they looked a row up"
+                raise place.mistake(what, "write .materialize(name) behind that join")
         if isinstance(node, Aggregate) and of_changes(node.source) and isinstance(why := fold_of(node), str):
             do = "write an aggregate that folds, or aggregate the table itself"
             raise place.mistake(f"a table's changes are not kept for ever, and {why}", do)
@@ -164,12 +169,35 @@ def _check_what_must_be_stored(draft: Draft) -> None:
         if isinstance(node, Latest) and of_changes(node.source):
             what = "the newest changes of a table are no view: the changes are not kept for ever"
             raise place.mistake(what, "write .materialize(name) behind .to_table()")
-        if isinstance(node, Join) and node.drive == "left":
+        if isinstance(node, StreamJoin):
+            raise place.mistake("a join of two streams is no view", "write .materialize(name) behind it")
+        if isinstance(node, Join) and node.drive == "left" and not is_stream(node):
             raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
         if isinstance(node, Changes) and node.source not in plans:
             raise place.mistake("a view has no changes of its own", "write .materialize(name) before .to_stream()")
         if isinstance(node, Aggregate) and is_stream(node.source):
             raise place.mistake("groups of a stream are no view", "write .materialize(name) behind the aggregate")
+
+
+def _read_as_records(node: Node) -> tuple[Node, ...]:
+    """The streams whose earlier records a node reads again."""
+    match node:
+        case StreamJoin(left=left, right=right):
+            return (left, right)
+        case Latest(source=source) | Aggregate(source=source) if is_stream(source):
+            return (source,)
+        case _:
+            return ()
+
+
+def _not_stored(stream: Node, plans: set[Node]) -> Node | None:
+    """A lookup that a stream comes of, and that no table holds."""
+    if stream in plans or isinstance(stream, Changes):
+        return None
+    if isinstance(stream, Join):
+        return stream
+    below = (_not_stored(source, plans) for source in inputs(stream) if is_stream(source))
+    return next((found for found in below if found is not None), None)
 
 
 def _unread(draft: Draft) -> tuple[Node, ...]:
@@ -188,7 +216,7 @@ def _below(node: Node) -> Iterator[Node]:
 
 def _in_order(stored: list[Table]) -> tuple[Table, ...]:
     """The tables, each over scans of others and behind the others it reads; else as they were declared."""
-    scan_of: dict[Node, Scan] = {t.plan: Scan(t.name, t.plan.key, t.plan.columns) for t in stored}
+    scan_of = {table.plan: _scan(table) for table in stored}
     tables = {table.name: replace(table, plan=_folding(_over_scans(table.plan, scan_of))) for table in stored}
     ordered: dict[str, Table] = {}
 
@@ -203,7 +231,14 @@ def _in_order(stored: list[Table]) -> tuple[Table, ...]:
     return tuple(ordered.values())
 
 
-def _over_scans(node: Node, scan_of: Mapping[Node, Scan]) -> Node:
+def _scan(table: Table) -> Node:
+    """What is read of a stored table: rows, or a stream's records."""
+    if is_stream(table.plan):
+        return Records(Scan(table.name, table.plan.key, table.plan.columns, appended=True))
+    return Scan(table.name, table.plan.key, table.plan.columns)
+
+
+def _over_scans(node: Node, scan_of: Mapping[Node, Node]) -> Node:
     """A plan in which every stored node below its root is a scan."""
 
     def below(source: Node) -> Node:

@@ -13,20 +13,23 @@ from spark.topology.fold import fold_of
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Explode,
     Join,
     Latest,
     Node,
     Records,
     Scan,
     Select,
+    StreamJoin,
     Union,
     decoded,
     inputs,
     is_stream,
 )
-from spark.topology.words import costs, equal_keys, join_kind, select_kind, title
+from spark.topology.words import costs, equal_keys, join_kind, select_kind, stream_join_kind, title
 
 if TYPE_CHECKING:
+    from spark.topology.draft import Written
     from spark.topology.topology import Table, Topology
 
 
@@ -120,7 +123,7 @@ def _processors(topology: Topology) -> list[_Processor]:
 _STREAM_WORDS = {"select_key": "KEY-SELECT", "map_values": "MAPVALUES", "filter": "FILTER"}
 
 
-def _word(node: Changes | Union | Latest | Select | Join | Aggregate) -> str:
+def _word(node: Written) -> str:
     """What Kafka Streams calls a node."""
     match node:
         case Latest(source=Records()):
@@ -135,6 +138,12 @@ def _word(node: Changes | Union | Latest | Select | Join | Aggregate) -> str:
             return f"{'KSTREAM' if is_stream(node) else 'KTABLE'}-{_STREAM_WORDS[select_kind(node)]}"
         case Aggregate(source=source):
             return f"{'KSTREAM' if is_stream(source) else 'KTABLE'}-AGGREGATE"
+        case Explode():
+            return "KSTREAM-FLATMAP"
+        case StreamJoin():
+            return "KSTREAM-JOINTHIS"
+        case Join(how=how) if is_stream(node):
+            return f"KSTREAM-{'GLOBALTABLE-' if node.sent else ''}{'' if how == 'inner' else 'LEFT'}JOIN"
         case Join(how=how):
             return f"KTABLE-{'' if equal_keys(node) else 'FK-'}{'' if how == 'inner' else how.upper()}JOIN"
 
@@ -171,7 +180,8 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
         case Scan(table=table):
             yield f"{indent}{label}: {table}{' (global table)' if table in global_tables else ''}"
         case Records():
-            yield f"{indent}{label}: the records of topic {title(node)}"
+            of = "topic" if node.source.table.startswith("_landing/") else "stream"
+            yield f"{indent}{label}: the records of {of} {title(node)}"
         case Changes(source=source):
             yield f"{indent}{label}: the changes of {title(source)}"
         case Union(left=left, right=right):
@@ -194,6 +204,13 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
             computed = ", ".join(_item(name, text) for name, text in select[len(by) :])
             yield f"{indent}{label}: {computed} by {', '.join(by)}, {_strategy(node)}"
             yield from _plan_in_words("of", source, global_tables, below)
+        case Explode(source=source, column=column):
+            yield f"{indent}{label}: flat_map of every element of {column}"
+            yield from _plan_in_words("of", source, global_tables, below)
+        case StreamJoin(left=left, right=right):
+            yield f"{indent}{label}: {stream_join_kind(node)}"
+            yield from _plan_in_words("left", left, global_tables, below)
+            yield from _plan_in_words("right", right, global_tables, below)
         case Join(left=left, right=right):
             yield f"{indent}{label}: {join_kind(node, global_tables)}"
             yield from _plan_in_words("left", left, global_tables, below)
@@ -215,6 +232,6 @@ def _item(name: str, text: str) -> str:
 def _at(node: Node) -> str:
     return (
         f", at {node.line}"
-        if isinstance(node, Select | Join | Aggregate | Latest | Union) and node.line is not None
+        if isinstance(node, Select | Join | StreamJoin | Aggregate | Latest | Union | Explode) and node.line is not None
         else ""
     )

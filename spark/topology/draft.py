@@ -6,13 +6,27 @@ import re
 from dataclasses import dataclass, field
 
 from spark.topology.errors import Place
-from spark.topology.nodes import Aggregate, Changes, Join, Latest, Line, Node, Select, Union
+from spark.topology.nodes import (
+    Aggregate,
+    Changes,
+    Explode,
+    Join,
+    Latest,
+    Line,
+    Node,
+    Select,
+    StreamJoin,
+    Union,
+)
 from spark.topology.topology import Settings, Source, Table
 from spark.topology.words import title
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
 _MAX_NAME = 249  # characters, Kafka's limit for a topic, and short enough for a folder everywhere
+
+
+Written = Select | Join | StreamJoin | Aggregate | Latest | Changes | Union | Explode
 
 
 @dataclass
@@ -22,7 +36,9 @@ class Draft:
     name: str
     settings: Settings
     sources: list[Source] = field(default_factory=list)
-    written: list[Select | Join | Aggregate | Latest | Changes | Union] = field(default_factory=list)
+    written: list[Select | Join | StreamJoin | Aggregate | Latest | Changes | Union | Explode] = field(
+        default_factory=list
+    )
     stored: list[Table] = field(default_factory=list)
 
 

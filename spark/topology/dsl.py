@@ -9,24 +9,28 @@ from typing import Literal, NoReturn
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, store
+from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
 from spark.topology.nodes import (
     Aggregate,
     Changes,
     Column,
     Drive,
+    Explode,
     How,
     Join,
     Latest,
     Line,
     Node,
     Select,
+    StreamJoin,
     Union,
     of_changes,
 )
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import OWN_COLUMNS, parse_aggregate, parse_expression
-from spark.topology.words import METHODS, title
+from spark.topology.windows import JoinWindows
+from spark.topology.words import METHODS, by_arrival, title
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,40 +330,138 @@ class KStream:
         """The records in groups of equal columns, to be aggregated; as a table's `group_by`."""
         return KGroupedStream(self.draft, self.node, _columns("group_by", self.node, columns, user_line()))
 
-    def _seen(self, node: Select | Union) -> KStream:
+    def flat_map(self, column: str) -> KStream:
+        """One record for every element of an array column, which holds the element then; none of an empty one."""
+        line = user_line()
+        (found,) = _columns("flat_map", self.node, (column,), line, key=False)
+        place = Place(f"flat_map of {title(self.node)}", line, {"": self.node.columns})
+        kind = found.type
+        if found.name in self.node.key or (kind is not None and not kind.startswith("array<")):
+            raise place.mistake(f"{column} is {kind}, and no array column of the value", "name an array column")
+        element = Column(found.name, None if kind is None else kind.removeprefix("array<").removesuffix(">"))
+        columns = tuple(element if other == found else other for other in self.node.columns)
+        return self._seen(Explode(self.node, found.name, columns, line))
+
+    def split(self, **branches: str) -> dict[str, KStream]:
+        """The records in branches by name: each record is in the first whose condition is true, or in none.
+
+        As in `split(large="amount > 100", small="true")`: what comes last may take the rest.
+        """
+        line = user_line()
+        place = Place(f"split of {title(self.node)}", line, {"": self.node.columns})
+        if not branches:
+            raise place.mistake("it has no branches", 'write split(large="amount > 100", small="true")')
+        taken: list[str] = []
+        found = {}
+        for name, sql in branches.items():
+            text = parse_expression(sql, Place(f"branch {name} of {place.node}", line, place.columns)).text
+            # Of a condition in SQL text, brackets keep an OR together.
+            where = " AND ".join([*(f"NOT coalesce(({earlier}), false)" for earlier in taken), f"({text})"])
+            found[name] = self._seen(_filtered("filter", self.node, where, line))
+            taken.append(text)
+        return found
+
+    def _seen(self, node: Select | Union | Explode | Join | StreamJoin) -> KStream:
         self.draft.written.append(node)
         return KStream(self.draft, node)
 
-    def join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        raise _stream_on_the_left("join", self, other, user_line())
+    def join(
+        self,
+        other: KTable | GlobalKTable | KStream,
+        *,
+        on: str | Sequence[str] | None = None,
+        within: JoinWindows | None = None,
+        select: str | Sequence[str],
+        drive: Literal["left"] = "left",
+        grace: str | None = None,
+    ) -> KStream:
+        """Every record with the row it finds in a table, or with every record of another stream near it in time.
 
-    def left_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        raise _stream_on_the_left("left_join", self, other, user_line())
+        The records drive: a change of a table's row makes no record. A topic's table is seen as it was at the record's
+        own place in the order of time, any other table, and a global one, as it was when the step began.
 
-    def outer_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        raise _stream_on_the_left("outer_join", self, other, user_line())
+        Args:
+            other: a table or global table, looked up by its key; or a stream with an equal key.
+            on: expressions over the record's columns that hold the table's key; without it the keys are equal.
+            within: for two streams, how near their records must be: `JoinWindows.of("10s", grace="1m")`.
+            select: items such as "left.*", "right.name", "left.a + right.b AS name".
+            drive: "left", there is no other.
+            grace: for versioned tables.
+        """
+        return self._joined("inner", other, on, within, select, drive, grace, user_line())
 
-    def materialize(self, name: str) -> NoReturn:
-        """Not available: says what to write."""
-        place = Place(f"{title(self.node)} as {name}", user_line(), {"": self.node.columns})
-        do = "write to_table() or group_by(...) first; the records themselves are in the landing"
-        raise place.mistake("a stream cannot be stored in this release", do)
+    def left_join(
+        self,
+        other: KTable | GlobalKTable | KStream,
+        *,
+        on: str | Sequence[str] | None = None,
+        within: JoinWindows | None = None,
+        select: str | Sequence[str],
+        drive: Literal["left"] = "left",
+        grace: str | None = None,
+    ) -> KStream:
+        """Every record, with nulls on the right where it finds none; arguments as in `join`.
+
+        Between two streams a record that stayed alone has its row once its window, and grace, are over.
+        """
+        return self._joined("left", other, on, within, select, drive, grace, user_line())
+
+    def outer_join(self, other: KStream, *, within: JoinWindows, select: str | Sequence[str]) -> KStream:
+        """Every record of both streams, with nulls on the other side where it stayed alone; arguments as in `join`."""
+        return self._joined("outer", other, None, within, select, "left", None, user_line())
+
+    def _joined(
+        self,
+        how: How,
+        other: object,
+        on: str | Sequence[str] | None,
+        within: object,
+        select: str | Sequence[str],
+        drive: object,
+        grace: object,
+        line: Line,
+    ) -> KStream:
+        place = _join_place(METHODS[how], self.node, other, line)
+        if not isinstance(other, KTable | GlobalKTable | KStream):
+            raise place.mistake(f"the right side is {other!r}", "join a handle of table(), global_table() or stream()")
+        _check_same_builder(self, other, place)
+        if drive != "left":
+            raise place.mistake(f"drive is {drive!r}, and records are made by the stream alone", "leave out drive=")
+        if isinstance(other, KStream):
+            return self._seen(_within(self, how, other, on, within, select, grace, place))
+        if within is not None:
+            raise place.mistake("within= is for two streams, and the right side is a table", "leave out within=")
+        if grace is not None:
+            raise place.mistake("grace= is not available in this release", "leave out grace=")
+        if how == "outer":
+            do = "write left_join(...): a table's row that no record looks up makes no record"
+            raise place.mistake("a stream has no outer join with a table", do)
+        lookup = _lookup(self.node, other.node, on, place)
+        chosen, columns = select_joined(select, self.node.key, other.node.key, place)
+        sent = isinstance(other, GlobalKTable)
+        told = None if sent else _told(other.node)
+        if not sent and isinstance(latest := _viewed(other.node), Latest) and latest.history is not None:
+            do = f"declare {title(latest)} without versioned=, to be seen as it was at the record's place"
+            raise place.mistake("a stream cannot look a versioned table up in this release", do)
+        return self._seen(Join(self.node, other.node, how, lookup, chosen, columns, "left", told, sent, line))
+
+    def materialize(self, name: str) -> KStream:
+        """Store the records under this name, as they come: a table that is only appended to."""
+        store(self.draft, name, self.node, user_line())
+        return self
 
     def to(self, topic: str) -> NoReturn:
         """Not available: says what to write."""
         place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
-        raise place.mistake("publishing is not available in this release", "write to_table().materialize(name)")
+        raise place.mistake("publishing is not available in this release", "write materialize(name)")
 
 
 def _listed(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def _columns(method: str, source: Node, names: tuple[str, ...], line: Line) -> tuple[Column, ...]:
-    """The columns that a key is made of."""
+def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key: bool = True) -> tuple[Column, ...]:
+    """The columns named, which a `key` may be made of."""
     place = Place(f"{method} of {title(source)}", line, {"": source.columns})
     if not names:
         raise place.mistake("no column is named", f'write {method}("column")')
@@ -372,7 +474,8 @@ def _columns(method: str, source: Node, names: tuple[str, ...], line: Line) -> t
         if column.name in found:
             raise place.mistake(f"{text!r} is named twice", "name each column once")
         found[column.name] = column
-    check_key(tuple(found.values()), place)
+    if key:
+        check_key(tuple(found.values()), place)
     return tuple(found.values())
 
 
@@ -406,7 +509,7 @@ def _joined(
 ) -> Join:
     place = _join_place(METHODS[how], left.node, other, line)
     if isinstance(other, KStream):
-        do = "streams cannot be joined in this release; write to_table() behind it, or declare the topic with table()"
+        do = "turn the join round: the stream goes to the left; or write to_table() behind it"
         raise place.mistake(f"{title(other.node)} is a stream, and no table can look a row up in it", do)
     if not isinstance(other, KTable | GlobalKTable):
         raise place.mistake(f"the right side is {other!r}", "join a handle that table() or global_table() returned")
@@ -415,7 +518,7 @@ def _joined(
         raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
     lookup = _lookup(left.node, other.node, on, place)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
-    return Join(left.node, other.node, how, lookup, chosen, columns, drive, line)
+    return Join(left.node, other.node, how, lookup, chosen, columns, drive, line=line)
 
 
 def _check_same_builder(
@@ -445,14 +548,13 @@ def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Plac
 
 
 def _join_place(method: str, left: Node, other: object, line: Line) -> Place:
-    if isinstance(other, KTable | GlobalKTable):
+    if isinstance(other, KTable | GlobalKTable | KStream):
         return Place(
             f"{method} of {title(left)} with {title(other.node)}",
             line,
             {"left": left.columns, "right": other.node.columns},
         )
-    right = title(other.node) if isinstance(other, KStream) else type(other).__name__
-    return Place(f"{method} of {title(left)} with {right}", line, {"left": left.columns})
+    return Place(f"{method} of {title(left)} with {type(other).__name__}", line, {"left": left.columns})
 
 
 def _check_no_window(method: str, left: Node, other: object, within: object, grace: object, line: Line) -> None:
@@ -468,7 +570,40 @@ def _global_on_the_left(method: str, left: Node, other: object, line: Line) -> T
     return place.mistake("a global table cannot be the left side of a join, except with another global table", do)
 
 
-def _stream_on_the_left(method: str, left: KStream, other: object, line: Line) -> TopologyError:
-    right = title(other.node) if isinstance(other, KTable | GlobalKTable) else "a stream"
-    place = Place(f"{method} of {title(left.node)} with {right}", line, {"left": left.node.columns})
-    return place.mistake("streams cannot be joined in this release", "write to_table() first, and join the table")
+def _within(
+    left: KStream,
+    how: How,
+    other: KStream,
+    on: object,
+    within: object,
+    select: str | Sequence[str],
+    grace: object,
+    place: Place,
+) -> StreamJoin:
+    if on is not None or grace is not None:
+        word, do = ("on", "write select_key(...) before it") if on is not None else ("grace", "write it in within=")
+        raise place.mistake(f"{word}= is for a table on the right, and two streams are joined by equal keys", do)
+    if not isinstance(within, JoinWindows):
+        do = 'write within=JoinWindows.of("10s", grace="1m")'
+        raise place.mistake("two streams are joined within a window of time, and none is given", do)
+    windows = Place(f"JoinWindows of {place.node}", place.line)
+    before, after = (milliseconds(length, windows, signed=True) for length in (within.before, within.after))
+    if before + after < 0:
+        raise windows.mistake(f"no time is from {before} ms before to {after} ms after", "make the window wider")
+    _lookup(left.node, other.node, None, place)
+    chosen, columns = select_joined(select, left.node.key, other.node.key, place)
+    length = milliseconds(within.grace, windows)
+    return StreamJoin(left.node, other.node, how, before, after, length, chosen, columns, place.line)
+
+
+def _told(right: Node) -> Node | None:
+    """The stream whose newest records a table holds, or a view of one; None for every other table."""
+    latest = _viewed(right)
+    return (
+        latest.source if isinstance(latest, Latest) and by_arrival(latest) and not of_changes(latest.source) else None
+    )
+
+
+def _viewed(node: Node) -> Node:
+    """What a view of filters and maps is a view of."""
+    return _viewed(node.source) if isinstance(node, Select) else node

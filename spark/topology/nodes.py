@@ -31,16 +31,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Scan:
-    """The rows of a stored table, or the records of a landing (`_landing/<topic>`)."""
+    """The rows of a stored table, or, if it is `appended` to, a stream's records: a landing (`_landing/<topic>`)."""
 
     table: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    appended: bool = False
 
 
 @dataclass(frozen=True)
 class Records:
-    """A stream: the records of a landing, each in its own right. One without a value is null in every value column."""
+    """A stream: the records of a landing, or of a stored stream, each in its own right.
+
+    One without a value is null in every value column.
+    """
 
     source: Scan
 
@@ -144,6 +148,9 @@ class Join:
     over equal keys, has a row where either side has. `drive` says whether changes of the right side are followed
     ("both") or only the left side's ("left").
     `select` holds (column, expression over `left.` and `right.`) for every column of `columns`, keys first.
+    The left side may be a stream, whose records drive alone. Each sees the right table at the pin; or, where the table
+    holds the newest records of a stream (`told`), as it was at the record's own place in the merge order. A global
+    table is `sent` whole to every task.
     """
 
     left: Node
@@ -153,12 +160,55 @@ class Join:
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
     drive: Drive = "both"
+    told: Node | None = None
+    sent: bool = False
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The names of the key columns: a join keeps the left side's key."""
         return self.left.key
+
+
+@dataclass(frozen=True)
+class StreamJoin:
+    """Every pair of records of two streams that have one key, and times that are near each other.
+
+    A right record's event time is from `before` earlier to `after` later than the left one's. A record is open while
+    its time, what its side may have to wait for, and `grace` are not behind stream time; all in milliseconds. A record
+    of an outer side that stayed without a pair has a row of its own once it is closed.
+    `select` is as in a join.
+    """
+
+    left: Node
+    right: Node
+    how: How
+    before: int
+    after: int
+    grace: int
+    select: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns: a join keeps the left side's key."""
+        return self.left.key
+
+
+@dataclass(frozen=True)
+class Explode:
+    """The records of a stream, one for each element of an array column, which holds the element then."""
+
+    source: Node
+    column: str
+    columns: tuple[Column, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.source.key
 
 
 @dataclass(frozen=True)
@@ -202,7 +252,7 @@ class Aggregate:
         return self.by
 
 
-Node = Scan | Records | Changes | Union | Latest | Select | Join | Aggregate
+Node = Scan | Records | Changes | Union | Explode | Latest | Select | Join | StreamJoin | Aggregate
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -210,20 +260,24 @@ def inputs(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Records(source=source) | Changes(source=source) | Latest(source=source):
+        case Records(source=source) | Changes(source=source) | Latest(source=source) | Explode(source=source):
             return (source,)
         case Select(source=source) | Aggregate(source=source):
             return (source,)
-        case Union(left=left, right=right) | Join(left=left, right=right):
+        case Union(left=left, right=right) | Join(left=left, right=right) | StreamJoin(left=left, right=right):
             return (left, right)
 
 
 def over(node: Node, change: Callable[[Node], Node]) -> Node:
     """The same node over changed inputs. Records are bound to their landing and stay as they are."""
     match node:
-        case Changes(source=source) | Latest(source=source) | Select(source=source) | Aggregate(source=source):
+        case Changes(source=source) | Latest(source=source) | Explode(source=source):
             return replace(node, source=change(source))
-        case Union(left=left, right=right) | Join(left=left, right=right):
+        case Select(source=source) | Aggregate(source=source):
+            return replace(node, source=change(source))
+        case Join(left=left, right=right, told=told):
+            return replace(node, left=change(left), right=change(right), told=None if told is None else change(told))
+        case Union(left=left, right=right) | StreamJoin(left=left, right=right):
             return replace(node, left=change(left), right=change(right))
         case _:
             return node
@@ -231,7 +285,13 @@ def over(node: Node, change: Callable[[Node], Node]) -> Node:
 
 def is_stream(node: Node) -> bool:
     """Whether a node is records in their own right, not rows by key."""
-    return isinstance(node, Records | Changes | Union) or (isinstance(node, Select) and is_stream(node.source))
+    match node:
+        case Records() | Changes() | Union() | Explode() | StreamJoin():
+            return True
+        case Select(source=source) | Join(left=source):
+            return is_stream(source)
+        case _:
+            return False
 
 
 def decoded(node: Node) -> bool:
@@ -241,11 +301,20 @@ def decoded(node: Node) -> bool:
 
 def of_changes(stream: Node) -> bool:
     """Whether a stream is, or comes of, the changes of a table."""
-    return isinstance(stream, Changes) or (isinstance(stream, Select) and of_changes(stream.source))
+    match stream:
+        case Changes():
+            return True
+        case Select(source=source) | Explode(source=source):
+            return of_changes(source)
+        case Join(left=left):
+            return is_stream(left) and of_changes(left)
+        case _:
+            return False
 
 
 def scans(node: Node) -> tuple[Scan, ...]:
     """The stored tables a node reads, each once, left to right."""
     if isinstance(node, Scan):
         return (node,)
-    return tuple(dict.fromkeys(scan for source in inputs(node) for scan in scans(source)))
+    told = (node.told,) if isinstance(node, Join) and node.told is not None else ()
+    return tuple(dict.fromkeys(scan for source in (*inputs(node), *told) for scan in scans(source)))

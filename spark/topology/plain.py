@@ -8,14 +8,18 @@ from dataclasses import fields, is_dataclass
 Plain = str | int | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
-def to_plain(value: object) -> Plain:
-    """A value as data: what compares of a dataclass under its name, a tuple as a list."""
+def to_plain(value: object, defaults: bool = True) -> Plain:
+    """A value as data: what compares of a dataclass under its name, a tuple as a list.
+
+    Without `defaults` a field that has its default is left out, so that a plan stays what it was when a field is added.
+    """
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, tuple):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, defaults) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        compared = {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.compare}
+        told = [f for f in fields(value) if f.compare and (defaults or getattr(value, f.name) != f.default)]
+        compared = {f.name: to_plain(getattr(value, f.name), defaults) for f in told}
         return {"is": type(value).__name__.lower(), **compared}
     raise TypeError(f"{value!r} is no part of a plan")
 

@@ -15,6 +15,7 @@ from spark.topology.nodes import (
     Aggregate,
     Changes,
     Column,
+    Explode,
     Fold,
     Join,
     Latest,
@@ -24,6 +25,7 @@ from spark.topology.nodes import (
     Records,
     Scan,
     Select,
+    StreamJoin,
     Union,
     decoded,
     over,
@@ -129,11 +131,11 @@ class Topology:
         The columns an input has besides those the plan names are the input's own business.
         """
         if table is None:
-            return _hash(self.to_dict())
+            return _hash(to_plain(self, defaults=False))
         plan = self.table(table).plan
         # A topic's table holds what was decoded: no rule of expressions changes it.
         rules: list[Plain] = [] if self.settings.ansi or decoded(plan) else ["without ANSI rules"]
-        return _hash([to_plain(_names_alone(plan)), to_plain(plan.columns), *rules])
+        return _hash([to_plain(_names_alone(plan), defaults=False), to_plain(plan.columns), *rules])
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
         place = Place(f"topology {self.name}", user_line())
@@ -143,8 +145,22 @@ class Topology:
 _KINDS: Final = {
     kind.__name__.lower(): kind
     for kind in (
-        *(Aggregate, Changes, Column, Consumed, Fold, Join, Latest, Partial, Records, Scan, Select, Union),
-        *(Settings, Source, Table, Topology),
+        *(
+            Aggregate,
+            Changes,
+            Column,
+            Consumed,
+            Explode,
+            Fold,
+            Join,
+            Latest,
+            Partial,
+            Records,
+            Scan,
+            Select,
+            StreamJoin,
+        ),
+        *(Union, Settings, Source, Table, Topology),
     )
 }
 

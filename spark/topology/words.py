@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from spark.topology.ddl import quoted
+from spark.topology.durations import written
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Explode,
     Fold,
     How,
     Join,
@@ -14,6 +16,7 @@ from spark.topology.nodes import (
     Records,
     Scan,
     Select,
+    StreamJoin,
     Union,
     inputs,
     is_stream,
@@ -41,7 +44,9 @@ def title(node: Node) -> str:
             return f"{select_kind(node)} of {title(source)}"
         case Aggregate(source=source, by=by):
             return f"aggregate of {title(source)} by {', '.join(by)}"
-        case Join(left=left, right=right, how=how):
+        case Explode(source=source, column=column):
+            return f"flat_map({column}) of {title(source)}"
+        case Join(left=left, right=right, how=how) | StreamJoin(left=left, right=right, how=how):
             return f"{METHODS[how]} of {title(left)} with {title(right)}"
 
 
@@ -74,12 +79,23 @@ def equal_keys(join: Join) -> bool:
 
 def join_kind(join: Join, global_tables: frozenset[str]) -> str:
     """A join in words: its kind, the lookup key, and who drives."""
+    if is_stream(join):
+        kind = "stream-global" if join.sent else "stream-table"
+        seen = "at the pin" if join.told is None else "as it was at the record's place"
+        return f"{kind} {join.how} join on {', '.join(join.on)}, {title(join.right)} {seen}"
     if isinstance(join.right, Scan) and join.right.table in global_tables:
         kind = "global-table"
     else:
         kind = "primary-key" if equal_keys(join) else "foreign-key"
     drive = "both sides drive" if join.drive == "both" else "only the left side drives"
     return f"{kind} {join.how} join on {', '.join(join.on)}, {drive}"
+
+
+def stream_join_kind(join: StreamJoin) -> str:
+    """A join of two streams in words: its windows, and how far back it reads."""
+    near = f"from {written(join.before)} before to {written(join.after)} after, grace {written(join.grace)}"
+    kept = written(max(join.before, join.after, 0) + join.grace)
+    return f"stream-stream {join.how} join on {', '.join(join.key)}, {near}; reads records of the last {kept} again"
 
 
 def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
@@ -96,8 +112,18 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
         case Latest(source=source):
             again = "" if by_arrival(node) else f", and a scan of {title(source)} for all records that have them"
             return tuple((scan, f"the keys of {words}{again}") for scan, words in costs(source))
-        case Select(source=source):
+        case Select(source=source) | Explode(source=source):
             return costs(source)
+        case StreamJoin(left=left, right=right):
+            back = f", and the records of {written(max(node.before, node.after, 0) + node.grace)} before them"
+            return tuple((scan, words + back) for side in (left, right) for scan, words in costs(side))
+        case Join(left=left, right=right, told=told) if is_stream(left):
+            driven = "nothing by itself; it is looked up"
+            looked = (*scans(right), *(scans(told) if told is not None else ()))
+            return (
+                *((scan, f"{words}, each looked up once in {title(right)}") for scan, words in costs(left)),
+                *((scan, driven) for scan in dict.fromkeys(looked)),
+            )
         case Aggregate(source=source, fold=fold):
             again = _regrouping(source, fold)
             return tuple((scan, words + again) for scan, words in costs(source))

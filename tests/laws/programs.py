@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = reference.Row
 
 TABLES = tuple(table(name) for name in "abc")
-STREAMS = tuple(Records(Scan(f"_landing/{topic}", ("world", "k"), COLUMNS)) for topic in TOPICS)
+STREAMS = tuple(Records(Scan(f"_landing/{topic}", ("world", "k"), COLUMNS, appended=True)) for topic in TOPICS)
 
 
 def key_of(node: Node) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 WORLDS = 150
 A, B, C = table("a"), table("b"), table("c")
-L, M = (Records(Scan(f"_landing/{topic}", ("world", "k"), COLUMNS)) for topic in TOPICS)
+L, M = (Records(Scan(f"_landing/{topic}", ("world", "k"), COLUMNS, appended=True)) for topic in TOPICS)
 NAMES = ("world", "k", "f", "v", *reference.OURS)
 KEY = (("world", "left.world"), ("k", "left.k"))
 W, K = Column("world", "int"), Column("k", "int")

@@ -63,6 +63,16 @@ class Stale:
         """As it is."""
         return self.span.own
 
+    @property
+    def time_before(self) -> int | None:
+        """As it is."""
+        return self.span.time_before
+
+    @property
+    def time_after(self) -> int | None:
+        """As it is."""
+        return self.span.time_after
+
     def none(self, frame: DataFrame) -> bool:
         """As it is."""
         return self.span.none(frame)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from spark.operators.order import reached
 from spark.topology.nodes import Column, Scan
 
 if TYPE_CHECKING:
@@ -103,8 +104,12 @@ class Frames:
         return self.session.createDataFrame(list(self.rows[scan.table].values()), SCHEMA)
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a landing; what tables changed is no matter of a snapshot."""
-        return self.stored(scan)
+        """All records of a landing that were decoded; what tables changed is no matter of a snapshot."""
+        return self.decoded(scan).withColumn("_reached", F.lit(None).cast("bigint"))
+
+    def decoded(self, scan: Scan) -> DataFrame:
+        """The records of a landing but those that did not decode."""
+        return self.stored(scan).where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ class Moves:
     still: frozenset[str]
     few: bool
     own: DataFrame
+    time_before: int | None = None
+    time_after: int | None = None
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""
@@ -147,4 +154,4 @@ class Moves:
 
     def records(self, scan: Scan) -> DataFrame:
         """The records of the later batches."""
-        return self.after.stored(scan).where(F.col("_batch") > 1)
+        return reached(self.after.decoded(scan).where(F.col("_batch") > 1))

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
+from spark.operators.order import reached
 from tests.tables import table, with_ours
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ class Drawn:
 
     def records(self, scan: Scan) -> DataFrame:
         """All records of a landing."""
-        return self.stored(scan)
+        return decoded(self.stored(scan)).withColumn("_reached", F.lit(None).cast("bigint"))
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class DrawnSpan:
     changed: Mapping[str, DataFrame]
     few: bool = True
     before: Drawn = field(default_factory=lambda: Drawn({}))
+    time_before: int | None = None
+    time_after: int | None = None
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""
@@ -65,7 +70,12 @@ class DrawnSpan:
 
     def records(self, scan: Scan) -> DataFrame:
         """The drawn new records of a landing."""
-        return self.changed[scan.table]
+        return reached(decoded(self.changed[scan.table]))
+
+
+def decoded(records: DataFrame) -> DataFrame:
+    """The drawn records but those that did not decode."""
+    return records.where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ def test_the_design_example_builds_as_written() -> None:
 
 def test_a_topic_table_is_the_newest_record_of_its_landing() -> None:
     topology = Shop().builder.build()
-    assert topology.table("orders").plan == Latest(Records(Scan("_landing/orders", ("order_id",), ORDER_COLUMNS)))
+    assert topology.table("orders").plan == Latest(
+        Records(Scan("_landing/orders", ("order_id",), ORDER_COLUMNS, appended=True))
+    )
     assert topology.source("orders").landing == "_landing/orders"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError, Versioned
+from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology, TopologyError, Versioned
 from spark.topology.dsl import KTable
 from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
 
@@ -20,6 +20,9 @@ IT = f"it has: {ORDER_COLUMNS}"
 THIS_FILE = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else Path(__file__)
 
 Act = Callable[[Shop], object]
+
+
+WINDOWS = JoinWindows.of("10s", grace="1m")
 
 
 def raised(act: Act) -> str:
@@ -284,12 +287,123 @@ def test_a_global_table_is_no_left_side(method: str) -> None:
     assert "declare products with table()" in message
 
 
-@pytest.mark.parametrize("method", ["join", "left_join", "outer_join"])
-def test_a_stream_is_not_joined_yet(method: str) -> None:
-    message = raised(lambda shop: getattr(shop.clicks, method)(shop.products, on="sku", select=["left.*"]))
-    assert message.startswith(f"{method} of clicks with products: streams cannot be joined in this release")
-    assert "left has: user_id bigint, sku string, at timestamp\n" in message
-    assert "write to_table() first" in message
+@pytest.mark.parametrize(
+    ("starts", "told", "ask"),
+    [
+        (
+            "join of clicks with clicks",
+            "joined within a window of time, and none is given",
+            lambda shop: shop.clicks.join(shop.clicks, select=["left.sku"]),
+        ),
+        (
+            "join of clicks with clicks",
+            "on= is for a table on the right",
+            lambda shop: shop.clicks.join(shop.clicks, on="sku", within=WINDOWS, select=["left.sku"]),
+        ),
+        (
+            "left_join of clicks with clicks",
+            "grace= is for a table on the right",
+            lambda shop: shop.clicks.left_join(shop.clicks, within=WINDOWS, grace="1s", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with products",
+            "within= is for two streams",
+            lambda shop: shop.clicks.join(shop.products, on="sku", within=WINDOWS, select=["left.sku"]),
+        ),
+        (
+            "join of clicks with products",
+            "drive is 'both', and records are made by the stream alone",
+            lambda shop: shop.clicks.join(shop.products, on="sku", drive="both", select=["left.sku"]),
+        ),
+        (
+            "outer_join of clicks with products",
+            "a stream has no outer join with a table",
+            lambda shop: shop.clicks.outer_join(shop.products, within=None, select=["left.sku"]),
+        ),
+        (
+            "join of clicks with str",
+            "the right side is 'products'",
+            lambda shop: shop.clicks.join("products", on="sku", select=["left.sku"]),
+        ),
+        (
+            "join of map_values of clicks",
+            "user_id is bigint",
+            lambda shop: shop.clicks.map_values(["cast(sku AS int) AS n"]).join(
+                shop.customers.select_key("name"), select=["left.n"]
+            ),
+        ),
+        (
+            "JoinWindows of join of clicks with clicks",
+            "'ten' is no length of time",
+            lambda shop: shop.clicks.join(shop.clicks, within=JoinWindows.of("ten", grace="0s"), select=["left.sku"]),
+        ),
+        (
+            "JoinWindows of join of clicks with clicks",
+            "no time is from -20000 ms before to 10000 ms after",
+            lambda shop: shop.clicks.join(
+                shop.clicks, within=JoinWindows.of("10s", before="-20s", grace="0s"), select=["left.sku"]
+            ),
+        ),
+        (
+            "JoinWindows of join of clicks with clicks",
+            "'-1s' is no length of time",
+            lambda shop: shop.clicks.join(shop.clicks, within=JoinWindows.of("10s", grace="-1s"), select=["left.sku"]),
+        ),
+    ],
+)
+def test_what_a_stream_cannot_join_is_told(starts: str, told: str, ask: Callable[[Shop], object]) -> None:
+    message = raised(ask)
+    assert message.startswith(starts.split(" with ")[0])
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("told", "ask"),
+    [
+        (
+            "a join of two streams is no view",
+            lambda shop: shop.clicks.join(shop.clicks, within=WINDOWS, select=["left.sku"]),
+        ),
+        (
+            "it reads join of clicks with products, whose records are not kept",
+            lambda shop: (
+                shop.clicks.join(shop.products, on="sku", select=["right.title"])
+                .group_by("title")
+                .count()
+                .materialize("n")
+            ),
+        ),
+        (
+            "it reads join of clicks with products, whose records are not kept",
+            lambda shop: (
+                shop.clicks.join(shop.products, on="sku", select=["right.title"])
+                .filter("title > 'a'")
+                .join(shop.clicks, within=WINDOWS, select=["left.title"])
+                .materialize("n")
+            ),
+        ),
+    ],
+)
+def test_what_depends_on_when_it_was_looked_up_is_stored(told: str, ask: Callable[[Shop], object]) -> None:
+    shop = Shop()
+    ask(shop)
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    assert told in str(caught.value)
+    assert "write .materialize(name) behind" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "ask"),
+    [
+        ("sku is string, and no array column of the value", lambda shop: shop.clicks.flat_map("sku")),
+        ("user_id is bigint, and no array column of the value", lambda shop: shop.clicks.flat_map("user_id")),
+        ("it has no branches", lambda shop: shop.clicks.split()),
+        ("branch large of split of clicks: ", lambda shop: shop.clicks.split(large="amount > 1")),
+    ],
+)
+def test_what_a_stream_cannot_be_cut_into_is_told(told: str, ask: Callable[[Shop], object]) -> None:
+    assert told in raised(ask)
 
 
 def test_a_lookup_only_join_that_is_not_stored_is_refused_at_its_own_line() -> None:
@@ -583,7 +697,6 @@ def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
             "the two sides have other columns, or another key",
             lambda shop: shop.clicks.merge(shop.clicks.select_key("sku")),
         ),
-        ("clicks as all", "a stream cannot be stored", lambda shop: shop.clicks.materialize("all")),
         ("clicks to topic all", "publishing is not available", lambda shop: shop.clicks.to("all")),
         (
             "to_stream of filter of orders",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.dsl import GlobalKTable, KTable
+from spark.topology.nodes import Scan
+from spark.topology.plain import to_plain
 from tests.topology.shop import CUSTOMERS, Shop, whole_shop
 
 
@@ -41,13 +44,20 @@ def test_plain_data_reads_like_the_plan() -> None:
         "name": "large",
         "plan": {
             "is": "select",
-            "source": {"is": "scan", "table": "topic", "key": ["id"], "columns": columns},
+            "source": {"is": "scan", "table": "topic", "key": ["id"], "columns": columns, "appended": False},
             "select": [["id", "id"], ["v", "v"]],
             "columns": columns,
             "where": "v > 'a'",
             "rekeyed": None,
         },
     }
+
+
+def test_a_field_that_has_its_default_is_no_part_of_a_fingerprint() -> None:
+    scan = Scan("topic", ("id",), ())
+    assert to_plain(scan) == {"is": "scan", "table": "topic", "key": ["id"], "columns": [], "appended": False}
+    assert to_plain(scan, defaults=False) == {"is": "scan", "table": "topic", "key": ["id"], "columns": []}
+    assert to_plain(replace(scan, appended=True), defaults=False) != to_plain(scan, defaults=False)
 
 
 def test_a_line_that_moves_changes_no_fingerprint() -> None:

@@ -1,0 +1,80 @@
+"""A step of a stored stream, or of a table of windows: what an operator yields for the span that its commit names.
+
+Stream time goes from commit to commit in the position, also where nothing is emitted: a record that comes late after a
+restart is late still. What was emitted stays; nothing is ever computed again but by replaying the same spans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Protocol, Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark.operators.algebra import STREAMED, Span, cols, drives, dropped, emit
+from spark.operators.order import arrivals, stream_time
+from spark.topology.nodes import StreamJoin
+
+if TYPE_CHECKING:
+    from spark.topology.nodes import Node, Scan
+
+
+class Clocked(Span, Protocol):
+    """A span that can be told stream time."""
+
+    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
+        """The same span between two stream times."""
+
+    def time_of(self, scan: Scan) -> int | None:
+        """The stream time that a stored stream had at the later position: maybe ahead of its newest record's."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Stream time in microseconds, and how many records were dropped so far, by reason."""
+
+    time: int | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a span brought to an operator: records, and by how many milliseconds they were behind stream time."""
+
+    records: int = 0
+    lateness_avg: float = 0.0
+    lateness_max: float = 0.0
+
+
+def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
+    """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
+    begun = span.at(was.time)
+    moved = [scan for scan in drives(plan) if span.moved(scan)]
+    if not moved:
+        return was, Arrived()
+    told = [arrivals(span.records(scan), begun) for scan in moved]
+    refused = dropped(plan, begun)
+    if refused is not None:
+        told.append(refused.groupBy(F.col("_reason").alias("what")).agg(F.count(F.lit(1)).alias("records")))
+    counted = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), told).collect()
+    arrived = [row for row in counted if row["what"] is None]
+    reasons = {row["what"]: row["records"] for row in counted if row["what"] is not None}
+    times = [was.time, *(row["time"] for row in arrived), *(span.time_of(scan) for scan in moved)]
+    time = max((time for time in times if time is not None), default=None)
+    count = sum(row["records"] for row in arrived)
+    behind = sum(row["lateness"] for row in arrived)
+    here = Arrived(
+        count, behind / count / 1000 if count else 0.0, max((row["latest"] for row in arrived), default=0) / 1000
+    )
+    total = {reason: was.dropped.get(reason, 0) + reasons.get(reason, 0) for reason in was.dropped | reasons}
+    return Clock(time, total), here
+
+
+def emitted(plan: Node, span: Span, batch: int) -> DataFrame:
+    """The rows that a stored stream gains: the stream's columns, and those of ours, with the time reached there."""
+    found = emit(plan, span)
+    sides = ("_left", "_right") if isinstance(plan, StreamJoin) else ()
+    placed = found.withColumns({"_reached": stream_time(span), "_batch": F.lit(batch).cast("bigint")})
+    return placed.select(*cols(column.name for column in plan.columns), *cols((*STREAMED, "_reached", *sides)))

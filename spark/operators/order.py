@@ -1,0 +1,63 @@
+"""The merge order of a span's records, and stream time in it (KIP-353).
+
+Kafka Streams takes, of all records that are there, the one with the smallest timestamp at the head of its partition.
+In closed form: by the running maximum of the timestamps in the record's partition, begun with the span; then tables
+before streams and the left side before the right, then topic, partition, offset. Stream time at a record is the
+greatest timestamp up to it, so it is the greater of stream time before the span and the record's own running maximum:
+a window per partition, never a sort of the whole.
+A derived record has the place of the record that triggered it: it was stored with the time reached there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from spark.operators.algebra import Span
+
+TABLE, LEFT, RIGHT = 0, 1, 2
+"""The rank of a source among records that reached the same time."""
+
+
+def reached(records: DataFrame) -> DataFrame:
+    """A span's records of one source with `_reached`: those without key or value count as well."""
+    by_arrival = Window.partitionBy("_topic", "_partition").orderBy("_batch", "_offset", "_ordinal")
+    partition = by_arrival.rowsBetween(Window.unboundedPreceding, 0)
+    return records.withColumn("_reached", F.max(micros()).over(partition))
+
+
+def micros(name: str = "_timestamp") -> Column:
+    """An event time in microseconds since 1970."""
+    return F.unix_micros(F.col(name))
+
+
+def place(rank: int) -> Column:
+    """Where a record stands: smaller comes earlier, and what was there before the span comes first."""
+    return F.struct(
+        F.col("_reached").alias("reached"),
+        F.lit(rank).alias("rank"),
+        *(F.col(f"_{name}").alias(name) for name in ("topic", "partition", "offset", "ordinal")),
+    )
+
+
+def stream_time(span: Span) -> Column:
+    """Stream time at a record of the span, in microseconds."""
+    before = F.lit(span.time_before).cast("bigint")
+    return F.greatest(before, F.col("_reached"))
+
+
+def arrivals(records: DataFrame, span: Span) -> DataFrame:
+    """One row: `time`, the greatest timestamp of some records, their number, and how far behind (microseconds)."""
+    behind = F.greatest(stream_time(span) - micros(), F.lit(0))
+    return records.agg(
+        F.lit(None).cast("string").alias("what"),
+        F.max(micros()).alias("time"),
+        F.count(F.lit(1)).alias("records"),
+        F.coalesce(F.sum(behind), F.lit(0)).alias("lateness"),
+        F.coalesce(F.max(behind), F.lit(0)).alias("latest"),
+    )
