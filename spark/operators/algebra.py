@@ -97,11 +97,14 @@ class Span(Protocol):
         """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
 
     @property
-    def time_before(self) -> int | None:
-        """Stream time at the earlier position, in microseconds; None before any record with a timestamp."""
+    def time_before(self) -> int | Column | None:
+        """Stream time at the earlier position, in microseconds; None before any record with a timestamp.
+
+        A column where a frame holds several streams of their own time: operators compute with either.
+        """
 
     @property
-    def time_after(self) -> int | None:
+    def time_after(self) -> int | Column | None:
         """Stream time at the later position: the greatest timestamp of any source record up to it."""
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from resources.engine import Engine
     from spark.operators.algebra import Snapshot, Span
@@ -64,12 +64,12 @@ class Stale:
         return self.span.own
 
     @property
-    def time_before(self) -> int | None:
+    def time_before(self) -> int | Column | None:
         """As it is."""
         return self.span.time_before
 
     @property
-    def time_after(self) -> int | None:
+    def time_after(self) -> int | Column | None:
         """As it is."""
         return self.span.time_after
 

@@ -12,7 +12,7 @@ from spark.operators.order import reached
 from tests.tables import table, with_ours
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark.topology.nodes import Scan
 
@@ -40,8 +40,8 @@ class DrawnSpan:
     changed: Mapping[str, DataFrame]
     few: bool = True
     before: Drawn = field(default_factory=lambda: Drawn({}))
-    time_before: int | None = None
-    time_after: int | None = None
+    time_before: int | Column | None = None
+    time_after: int | Column | None = None
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""
