@@ -115,10 +115,7 @@ LOOKUPS: dict[str, Kind] = {
     "stateless": Kind(Union(exploded(selected(L, "v > 0")), Union(exploded(M), exploded(selected(L, v="v + 1")))), LM),
 }
 JOINS: dict[str, Kind] = {
-    f"{how}, {name}": Kind(joined(L, M, how, *window), LM)
-    for number, (name, window) in enumerate(WINDOWS.items())
-    for place, how in enumerate(HOWS)
-    if how == "outer" or (number + place) % 2 == 0
+    f"{how}, {name}": Kind(joined(L, M, how, *window), LM) for name, window in WINDOWS.items() for how in HOWS
 }
 OVER: dict[str, Kind] = {
     **{f"self-join, {how}": Kind(joined(L, L, how, 1, 3, 1), ("l",)) for how in HOWS},
@@ -130,6 +127,11 @@ OVER: dict[str, Kind] = {
     "self-join over flat_map": Kind(joined(exploded(L), exploded(L), "left", 1, 2, 1), ("l",)),
 }
 KINDS = LOOKUPS | JOINS | OVER
+FAILED: tuple[tuple[str, int], ...] = ()
+"""Kinds, and seeds of worlds, that once broke the law."""
+
+# Every kind of lookup, each of the windows with one kind of join in turn, and joins over other operators.
+SOME = [*LOOKUPS, *(f"{HOWS[(number + 1) % 3]}, {name}" for number, name in enumerate(WINDOWS)), *OVER]
 
 MEANING: Meaning = {
     **{c.name: partial(lambda name, row, _: row[name], c.name) for c in COLUMNS},
@@ -149,6 +151,17 @@ def session(engine: Engine) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.mark.parametrize(("name", "seed"), [*((name, 0) for name in SOME), *FAILED])
+def test_what_is_emitted_depends_on_the_order_of_records_alone(session: SparkSession, name: str, seed: int) -> None:
+    check(session, KINDS[name], seed, WORLDS, MEANING)
+
+
+@pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_emitted_depends_on_the_order_of_records_alone(session: SparkSession, name: str) -> None:
-    check(session, KINDS[name], seed=len(name), worlds=WORLDS, meaning=MEANING)
+def test_so_it_does_in_a_great_many_worlds(session: SparkSession, name: str) -> None:
+    for seed in range(1_000, 1_000 + GREAT_MANY // WORLDS):
+        try:
+            check(session, KINDS[name], seed, WORLDS, MEANING)
+        except Exception as error:
+            error.add_note(f"add {(name, seed)} to FAILED")
+            raise

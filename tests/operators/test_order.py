@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
