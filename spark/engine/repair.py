@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import Between, Pinned
+from spark.engine.changes import Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
+from spark.engine.replay import behind, in_span_form, replayed, version_of
 from spark.engine.step import (
     Stepped,
     check_definition,
@@ -23,13 +24,15 @@ from spark.engine.step import (
     named,
     overtaken,
     replaced,
+    stored,
     working,
 )
-from spark.operators.algebra import ALL, PRESENT, at, cols, present, rows, touched
-from spark.topology.nodes import Aggregate, Join, inputs
+from spark.engine.stream import identity
+from spark.operators.algebra import ALL, PRESENT, at, cols, rows
+from spark.topology.nodes import Aggregate, inputs, is_stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from spark.engine.doors import Doors
     from spark.engine.kept import Kept
@@ -64,8 +67,8 @@ class Audited:
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
     """Compare a version (default: the newest) with its query over exactly the input versions that its commit names.
 
-    A lookup-only join is read in span form: the rows its commit wrote are what the join yields for the span that the
-    commit names, and no other row changed.
+    What depends on the span is read in span form: a stream, or a lookup-only join. The rows its commit wrote are what
+    the plan yields for the span that the commit names, at its stream time, and no other row changed.
 
     Raises:
         PlanChanged: the table was computed by another definition than the one given.
@@ -86,12 +89,12 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        stored = _version(session, path, audited)
+        stored = version_of(session, path, audited)
         with named(topology, target), keeping(session) as keeps:
             expected = _expected(doors, keeps, topology, target, path, commits)
             wrong = _wrong(expected, stored, target.plan)
             differing = wrong.count()
-            sample = _sample(wrong, stored, target.plan.key) if differing > 0 else []
+            sample = _sample(wrong, stored, identity(target.plan)) if differing > 0 else []
         seconds = time.monotonic() - began
         return Audited(name, audited, commits[0].position, stored.count(), differing, sample, seconds)
     finally:
@@ -103,7 +106,7 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
 
     Where rows were aggregated, doubles need only agree about: a sum of them depends on the order of additions.
     """
-    key = plan.key
+    key = identity(plan)
     doubled = at(expected, _twice(stored, key), key).withColumn(PRESENT, F.lit(True))
     return (
         merge.difference(expected, stored, key, about=_aggregates(plan)).unionByName(doubled).dropDuplicates(list(key))
@@ -123,31 +126,21 @@ def _expected(
     commits: list[Commit],
 ) -> DataFrame:
     at = commits[0].position
-    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
     for name, pinned in at.inputs.items():
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
-    if at.whole or not lookup_only(target.plan):
-        return rows(target.plan, ALL, now)
+    if not in_span_form(target.plan):
+        return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
+    if is_stream(target.plan) and at.whole:
+        return replayed(doors, keeps, topology, target, path, commits)[0]
+    if at.whole:
+        return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
     if len(commits) < 2:
-        raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to look up from")
+        raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to go on from")
     earlier = commits[1]
-    before = replace(now, inputs=earlier.position.inputs, cut=earlier.position.cut)
-    was = _version(keeps.session, path, earlier.version)
-    written = touched(target.plan, Between(before, now, keeps, own=was))
-    if written is None:
-        return was
-    return was.join(written, list(target.plan.key), "left_anti").unionByName(present(written))
-
-
-def lookup_only(node: Node) -> bool:
-    """Whether a plan's rows depend on when they were looked up."""
-    return isinstance(node, Join) and node.drive == "left"
-
-
-def _version(session: SparkSession, path: str, version: int) -> DataFrame:
-    return session.read.format("delta").option("versionAsOf", version).load(path)
+    was = version_of(keeps.session, path, earlier.version)
+    return behind(doors, keeps, topology, target, was, earlier.position, at)[0]
 
 
 def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[dict[str, object]]:
@@ -160,6 +153,8 @@ def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[d
 
 def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
+
+    A stored stream is replayed: the spans of its commits, at their cuts, yield what they should have yielded.
 
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
     is replaced whole. The gate looks at all rows.
@@ -180,16 +175,36 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
             if overtaken(state, work):
                 continue
-            done = _rebuilt(replace(work, position=replace(work.position, whole=True)))
+            done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
 
 
-def _rebuilt(work: Work) -> Stepped | None:
-    batch = kept(work, rows(work.target.plan, ALL, work.now))
-    stored = _version(work.session, work.path, work.before.version)
-    if stored.dtypes == batch.dtypes and _twice(stored, work.target.plan.key).isEmpty():
+def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
+    if is_stream(work.target.plan):
+        return _replayed(doors, topology, work)
+    return _put_right(work, rows(work.target.plan, ALL, work.now))
+
+
+def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
+    """A stored stream from the spans of its commits; from one span alone if its definition changed."""
+    commits = list(positions.commits(work.path, work.position.table))
+    if commits:
+        newest = commits[0].position
+        found, clock = replayed(doors, work.keeps, topology, work.target, work.path, commits)
+        at = replace(work.position, inputs=newest.inputs, cut=newest.cut)
+    else:
+        nothing = stored(work).where("false")
+        at = work.position
+        found, clock = behind(doors, work.keeps, topology, work.target, nothing, None, at)
+    return _put_right(replace(work, position=replace(at, time=clock.time, dropped=clock.dropped)), found)
+
+
+def _put_right(work: Work, found: DataFrame) -> Stepped | None:
+    """Make a table what it should be: merge the difference, or replace what no MERGE can put right."""
+    batch, there = kept(work, found), stored(work)
+    if there.dtypes == batch.dtypes and _twice(there, identity(work.target.plan)).isEmpty():
         return corrected(work, batch)
     return replaced(work, batch)
 

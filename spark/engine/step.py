@@ -19,7 +19,7 @@ from spark.engine.changes import FEW, Beginning, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, pin
-from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted
+from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
 from spark.topology.nodes import is_stream
 
@@ -248,7 +248,7 @@ def corrected(work: Work, batch: DataFrame) -> Stepped | None:
     there = stored(work)
     if there.dtypes != batch.dtypes:
         return replaced(work, batch)
-    return merged(work, merge.difference(batch, there, work.target.plan.key))
+    return merged(work, merge.difference(batch, there, identity(work.target.plan)))
 
 
 def replaced(work: Work, batch: DataFrame) -> Stepped | None:
@@ -260,7 +260,7 @@ def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped |
     """Merge one row per touched key into the table. None: somebody else made this step."""
     source.createOrReplaceTempView("__source")
     schema = source.drop(PRESENT).schema
-    statement = merge.statement(work.path, "__source", work.target.plan.key, schema, keys)
+    statement = merge.statement(work.path, "__source", identity(work.target.plan), schema, keys)
     return _done(work, "stepped", commit.run(work.session, statement, work.path, work.position))
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import STREAMED, Span, cols, drives, dropped, emit
+from spark.operators.algebra import IDENTITY, STREAMED, Span, cols, drives, dropped, emit
 from spark.operators.order import arrivals, stream_time
-from spark.topology.nodes import StreamJoin
+from spark.topology.nodes import StreamJoin, is_stream
 
 if TYPE_CHECKING:
     from spark.topology.nodes import Node, Scan
@@ -46,6 +46,11 @@ class Arrived:
     records: int = 0
     lateness_avg: float = 0.0
     lateness_max: float = 0.0
+
+
+def identity(plan: Node) -> tuple[str, ...]:
+    """The columns that tell a stored table's rows apart."""
+    return IDENTITY if is_stream(plan) else plan.key
 
 
 def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:

@@ -1,0 +1,90 @@
+"""Replay: what depends on the spans it was computed in, computed again by the spans that its commits name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark.engine.changes import Beginning, Between, Pinned
+from spark.engine.errors import InputChanged
+from spark.engine.stream import Clock, clocked, emitted
+from spark.operators.algebra import drives, present, touched
+from spark.topology.nodes import Join, is_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.engine.doors import Doors
+    from spark.engine.kept import Kept
+    from spark.engine.position import Commit, Position
+    from spark.topology.nodes import Node
+    from spark.topology.topology import Table, Topology
+
+
+def in_span_form(plan: Node) -> bool:
+    """Whether a plan's rows depend on the spans they were computed in."""
+    return is_stream(plan) or lookup_only(plan)
+
+
+def lookup_only(node: Node) -> bool:
+    """Whether a table's rows depend on when they were looked up."""
+    return isinstance(node, Join) and node.drive == "left"
+
+
+def replayed(
+    doors: Doors, keeps: Kept, topology: Topology, target: Table, path: str, commits: list[Commit]
+) -> tuple[DataFrame, Clock]:
+    """A stored stream as the spans of its commits, newest first, yield it from nothing; and its clock behind them.
+
+    Raises:
+        InputChanged: the log was cleaned up, and the first spans are no longer in it.
+    """
+    if commits[-1].position.n != 1:
+        raise InputChanged(
+            f"{topology.name}/{target.name}: its log was cleaned up and begins with number {commits[-1].position.n}; "
+            f"the spans before it cannot be replayed"
+        )
+    nothing = version_of(keeps.session, path, commits[-1].version).where("false")
+    found, clock, was = nothing, Clock(), None
+    for made in reversed(commits):
+        at = made.position
+        if was is None or (was.inputs, was.cut) != (at.inputs, at.cut):
+            found, clock = behind(doors, keeps, topology, target, found, was, at, clock)
+        was = at
+    return found, clock
+
+
+def behind(
+    doors: Doors,
+    keeps: Kept,
+    topology: Topology,
+    target: Table,
+    own: DataFrame,
+    was: Position | None,
+    at: Position,
+    clock: Clock | None = None,
+) -> tuple[DataFrame, Clock]:
+    """What a table's own rows are behind the span from one position (None: from nothing) to a later one."""
+    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    if was is None:
+        span: Between | Beginning = Beginning(now, own)
+        begun = Clock()
+    else:
+        before = Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut)
+        span = Between(before, now, keeps, own)
+        begun = clock if clock is not None else Clock(was.time, was.dropped)
+    plan = target.plan
+    if is_stream(plan):
+        ended, _ = clocked(plan, span, begun)
+        if not any(span.moved(scan) for scan in drives(plan)):
+            return own, ended
+        new = keeps.keep(emitted(plan, span.at(begun.time, ended.time), at.n))
+        return own.unionByName(new), ended
+    written = touched(plan, span)
+    if written is None:
+        return own, begun
+    return own.join(written, list(plan.key), "left_anti").unionByName(present(written)), begun
+
+
+def version_of(session: SparkSession, path: str, version: int) -> DataFrame:
+    """A stored table as it was in a version."""
+    return session.read.format("delta").option("versionAsOf", version).load(path)

@@ -1,0 +1,181 @@
+"""Stream joins on real topics and real Delta, tick by tick: what is emitted, remembered, audited and replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.engine.doors import Doors
+from spark.engine.repair import audit, rebuild
+from spark.engine.tick import tick
+from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.engine import Engine
+    from resources.kafka import Kafka
+    from resources.lakehouse import Lakehouse
+
+SINCE = 1_700_000_000_000  # milliseconds since 1970
+TABLES = ("bought", "either", "priced", "titled", "pens", "pens_bought", "sold")
+
+
+def record(key: str | None, at: int, value: dict[str, object] | None) -> Record:
+    """A record, some milliseconds after the first."""
+    return Record(key, value, timestamp=SINCE + at)
+
+
+Wave = dict[str, list[Record]]
+WAVES: list[Wave] = [
+    {
+        "prices": [record("pen", 0, {"price": 1}), record("pen", 25, {"price": 2})],
+        "products": [record("pen", 0, {"title": "A pen"})],
+        "clicks": [
+            record("ada", 10, {"sku": "pen", "n": 1}),
+            record("ben", 20, {"sku": "ink", "n": 2}),
+            record("ada", 30, {"sku": "pen", "n": 3}),
+            record(None, 31, {"sku": "pen", "n": 4}),
+            record("eve", 32, None),
+        ],
+        "buys": [record("ada", 15, {"paid": 1})],
+    },
+    {
+        "prices": [record("ink", 40, {"price": 7}), record("pen", 50, None)],
+        "products": [record("ink", 0, {"title": "An ink"})],
+        "clicks": [record("cat", 45, {"sku": "ink", "n": 5}), record("ada", 60, {"sku": "pen", "n": 6})],
+        "buys": [record("cat", 47, {"paid": 2}), record("dan", 61, {"paid": 3})],
+    },
+    # Behind a restart: a record that is late, one that is not yet, and a buy whose click came two ticks ago.
+    {
+        "clicks": [record("ben", 44, {"sku": "pen", "n": 7}), record("eve", 46, {"sku": "ink", "n": 8})],
+        "buys": [record("ada", 55, {"paid": 4})],
+    },
+    {},
+    {"buys": [record("zoe", 90_000, {"paid": 5})]},
+]
+
+
+def topology(names: dict[str, str]) -> Topology:
+    """Clicks and buys within 10 ms of each other, clicks with prices and titles, and a join of a stored stream."""
+    builder = StreamsBuilder(f"joins-{names['clicks']}")
+    clicks = builder.stream(names["clicks"], Consumed.json(key="user string", value="sku string, n int"))
+    buys = builder.stream(names["buys"], Consumed.json(key="user string", value="paid int"))
+    prices = builder.table(names["prices"], Consumed.json(key="sku string", value="price int"))
+    products = builder.global_table(names["products"], Consumed.json(key="sku string", value="title string"))
+    near = JoinWindows.of("10ms", grace="5ms")
+    clicks.left_join(buys, within=near, select=["left.n", "right.paid"]).materialize("bought")
+    clicks.outer_join(buys, within=near, select=["left.n", "right.paid"]).materialize("either")
+    clicks.left_join(prices.filter("price > 0"), on="sku", select=["left.n", "right.price"]).materialize("priced")
+    titled = clicks.join(products, on="sku", select=["left.n", "left.sku", "right.title"])
+    titled.filter("n <> 3").materialize("titled")
+    pens = clicks.filter("sku = 'pen'").materialize("pens")
+    pens.join(buys, within=near, select=["left.n", "right.paid"]).materialize("pens_bought")
+    pens.group_by("sku").count("clicks").materialize("sold")
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def played(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> tuple[Doors, Topology, list[dict[str, list[tuple[object, ...]]]]]:
+    """The waves, a tick each, and what every table gained in it."""
+    config = {"retention.ms": "-1"}
+    names = {name: topic(name, config=config) for name in ("clicks", "buys", "prices", "products")}
+    doors, made = Doors(engine, lakehouse, kafka), topology(names)
+    gained: list[dict[str, list[tuple[object, ...]]]] = []
+    seen: dict[str, set[tuple[object, ...]]] = {name: set() for name in TABLES}
+    for number, wave in enumerate(WAVES):
+        for name, sent in wave.items():
+            send(kafka, names[name], *sent)
+        assert tick(doors, made, f"run-{number}").failed == {}
+        gained.append({})
+        for name in TABLES:
+            rows = set(map(shown, lake.listed(lake.path(doors, made, name))))
+            gained[-1][name] = sorted(rows - seen[name], key=repr)
+            assert name == "sold" or seen[name] <= rows, "a stream only grows"
+            seen[name] = rows
+    return doors, made, gained
+
+
+def shown(row: lake.Row) -> tuple[object, ...]:
+    """A row without columns of ours, but with its event time."""
+    at = row["_timestamp"]
+    assert isinstance(at, int)
+    return (*(value for name, value in row.items() if not name.startswith("_")), at - SINCE)
+
+
+Played = tuple[Doors, Topology, list[dict[str, list[tuple[object, ...]]]]]
+
+
+def test_pairs_are_emitted_with_the_later_record_and_lone_records_when_time_closes_them(played: Played) -> None:
+    _, _, gained = played
+    assert [wave["bought"] for wave in gained] == [
+        [("ada", 1, 1, 15), (None, 4, None, 31)],
+        sorted([("ada", 3, None, 30), ("ben", 2, None, 20), ("cat", 5, 2, 47)], key=repr),
+        [("ada", 6, 4, 60)],
+        [],
+        [("eve", 8, None, 46)],
+    ]
+    assert [wave["either"] for wave in gained][2:] == [
+        [("ada", 6, 4, 60)],
+        [],
+        sorted([("dan", None, 3, 61), ("eve", 8, None, 46)], key=repr),
+    ]
+
+
+def test_a_record_sees_a_topics_table_at_its_own_place_and_a_global_one_at_the_pin(played: Played) -> None:
+    _, _, gained = played
+    assert [wave["priced"] for wave in gained][:3] == [
+        sorted([("ada", 1, 1, 10), ("ben", 2, None, 20), ("ada", 3, 2, 30), (None, 4, 2, 31)], key=repr),
+        sorted([("cat", 5, 7, 45), ("ada", 6, None, 60)], key=repr),
+        sorted([("ben", 7, None, 44), ("eve", 8, 7, 46)], key=repr),
+    ]
+    assert [wave["titled"] for wave in gained][:2] == [
+        sorted([("ada", 1, "pen", "A pen", 10), (None, 4, "pen", "A pen", 31)], key=repr),
+        sorted([("cat", 5, "ink", "An ink", 45), ("ada", 6, "pen", "A pen", 60)], key=repr),
+    ]
+
+
+def test_a_stored_stream_is_joined_and_counted_like_a_topic(played: Played) -> None:
+    doors, made, gained = played
+    assert [wave["pens_bought"] for wave in gained][:3] == [[("ada", 1, 1, 15)], [], [("ada", 6, 4, 60)]]
+    assert lake.rows(doors, made, "sold") == {"pen": {"clicks": 5}}
+
+
+def test_stream_time_and_what_was_dropped_are_in_the_position(played: Played) -> None:
+    doors, made, _ = played
+    bought = lake.state(doors, made, "bought").position
+    assert bought.time == (SINCE + 90_000) * 1000
+    assert bought.dropped == {"null value": 1, "late": 1}
+    assert lake.state(doors, made, "titled").position.dropped == {"null value": 1}
+    # A tick that emits nothing moves the time on: a filter hides no record from the clock.
+    assert lake.state(doors, made, "pens_bought").position.time == (SINCE + 90_000) * 1000
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "sold"])
+def test_every_version_is_what_its_span_yields(played: Played, name: str) -> None:
+    doors, made, _ = played
+    for version in range(1, lake.versions(doors, made, name) + 1):
+        audited = audit(doors, made, made.table(name), version)
+        assert audited.holds, (version, audited.sample)
+
+
+def test_a_rebuild_replays_the_spans_and_puts_right_what_somebody_broke(played: Played) -> None:
+    doors, made, _ = played
+    before = sorted(map(shown, lake.listed(lake.path(doors, made, "either"))), key=repr)
+    session = doors.engine.session()
+    session.sql(f"DELETE FROM delta.`{lake.path(doors, made, 'either')}` WHERE n = 3").collect()
+    session.sql(f"UPDATE delta.`{lake.path(doors, made, 'either')}` SET paid = 9 WHERE n = 5").collect()
+    session.stop()
+    table = made.table("either")
+    assert audit(doors, made, table).differing == 2
+    done = rebuild(doors, made, table, "rebuild")
+    assert (done.inserted, done.updated, done.deleted) == (1, 1, 0)
+    assert sorted(map(shown, lake.listed(lake.path(doors, made, "either"))), key=repr) == before
+    assert audit(doors, made, table).holds
+    assert tick(doors, made, "again").failed == {}
+    assert audit(doors, made, table).holds
