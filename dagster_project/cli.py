@@ -25,6 +25,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
+from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.repair import audit, rebuild
 from spark.engine.step import Stepped, step
@@ -227,6 +228,18 @@ def quarantine(name: str, limit: int, as_json: bool) -> None:
     with progress.status("looking"):
         records = [one for source in sources(topology, topic) for one in undecodable(doors, topology, source, limit)]
     say(as_json, told.plain(records), told.quarantine_grid(records) if records else "every record decoded")
+
+
+@main.command("late")
+@table_name
+@click.option("--limit", default=20, show_default=True, help="The newest so many.")
+@as_json
+def late_(name: str, limit: int, as_json: bool) -> None:
+    """List records that a stream's join dropped: late, or without the key, value or timestamp it needs."""
+    topology, table = table_of(name)
+    with progress.status("replaying"):
+        records = late(Settings.from_environment().doors(), topology, table, limit)
+    say(as_json, told.plain(records), told.late_grid(records) if records else "no record was dropped")
 
 
 def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: bool) -> None:

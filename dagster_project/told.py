@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from assets.lag import Standing
     from dagster_project.quarantine import Undecodable
+    from spark.engine.late import Dropped
     from spark.engine.repair import Audited
     from spark.engine.tick import Ticked
 
@@ -108,6 +109,16 @@ def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
     for record in records:
         place = (record.topic, str(record.partition), str(record.offset))
         grid.add_row(*place, *(escape(text or "") for text in (record.error, record.key, record.value)))
+    return grid
+
+
+def late_grid(records: Sequence[Dropped]) -> Grid:
+    """Records that had no part in a stream."""
+    grid = _grid("topic", "partition", "offset", "timestamp", "reason", "stream time", "in version")
+    for record in records:
+        place = (record.topic, str(record.partition), str(record.offset))
+        timestamp, reached = (str(at or "") for at in (record.timestamp, record.stream_time))
+        grid.add_row(*place, timestamp, record.reason, reached, str(record.version))
     return grid
 
 

@@ -64,14 +64,8 @@ def behind(
     clock: Clock | None = None,
 ) -> tuple[DataFrame, Clock]:
     """What a table's own rows are behind the span from one position (None: from nothing) to a later one."""
-    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
-    if was is None:
-        span: Between | Beginning = Beginning(now, own)
-        begun = Clock()
-    else:
-        before = Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut)
-        span = Between(before, now, keeps, own)
-        begun = clock if clock is not None else Clock(was.time, was.dropped)
+    span = span_between(doors, keeps, topology, own, was, at)
+    begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped)
     plan = target.plan
     if is_stream(plan):
         ended, _ = clocked(plan, span, begun)
@@ -83,6 +77,16 @@ def behind(
     if written is None:
         return own, begun
     return own.join(written, list(plan.key), "left_anti").unionByName(present(written)), begun
+
+
+def span_between(
+    doors: Doors, keeps: Kept, topology: Topology, own: DataFrame, was: Position | None, at: Position
+) -> Between | Beginning:
+    """The span from one position (None: from nothing) to a later one; `own` is what the table had at the first."""
+    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    if was is None:
+        return Beginning(now, own)
+    return Between(Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut), now, keeps, own)
 
 
 def version_of(session: SparkSession, path: str, version: int) -> DataFrame:

@@ -33,9 +33,12 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Aggregator;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Initializer;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
@@ -112,6 +115,7 @@ public class Harness {
         settings.put(
             StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
             BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L); // not once a second by the clock
         settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("state"));
         ObjectNode answer = JSON.createObjectNode();
         ObjectNode emitted = answer.putObject("emitted"), state = answer.putObject("state");
@@ -122,14 +126,14 @@ public class Harness {
             Map<String, TestOutputTopic<InternalRow, InternalRow>> outputs = new LinkedHashMap<>();
             for (String table : plan.tables.keySet()) {
                 emitted.putArray(table);
-                if (!plan.versioned.contains(table)) {
+                if (!plan.versioned.contains(table) && !plan.globals.containsKey(table)) {
                     outputs.put(table, driver.createOutputTopic(Plan.output(table), serde, serde));
                 }
             }
             int step = 0;
             for (JsonNode record : asked.get("records")) {
                 Source source = plan.sources.get(record.get("topic").asText());
-                InternalRow key = source.row(source.key(), record.get("key"));
+                InternalRow key = Rows.keyOrNull(source.row(source.key(), record.get("key")));
                 InternalRow row = record.get("value").isNull() ? null : source.row(record);
                 topics.get(record.get("topic").asText()).pipeInput(key, row, record.get("timestamp").asLong());
                 if (plan.versioned.contains(record.get("topic").asText())) {
@@ -151,6 +155,7 @@ public class Harness {
             }
             outputs.keySet().forEach(table -> {
                 Flow flow = plan.tables.get(table);
+                if (flow.stream() != null) return;
                 ArrayNode rows = state.putArray(table);
                 driver.<InternalRow, InternalRow>getTimestampedKeyValueStore(table).all()
                     .forEachRemaining(at -> tell(rows.addArray(), flow, at.key, at.value.value(), at.value.timestamp()));
@@ -162,8 +167,8 @@ public class Harness {
     /** Key, value columns or null, and timestamp. */
     static void tell(ArrayNode to, Flow flow, InternalRow key, InternalRow row, long timestamp) {
         ArrayNode keys = to.addArray();
-        for (int i = 0; i < key.numFields(); i++) {
-            keys.add(plain(key.get(i, null)));
+        for (int i = 0; i < flow.key().size(); i++) {
+            keys.add(plain(key == null ? null : key.get(i, null)));
         }
         if (row == null) {
             to.addNull();
@@ -316,19 +321,32 @@ class Plan {
     final Map<String, Source> sources = new LinkedHashMap<>();
     final Map<String, Flow> tables = new LinkedHashMap<>();
     final Set<String> versioned = new HashSet<>();
+    final Map<String, GlobalKTable<InternalRow, InternalRow>> globals = new HashMap<>();
     private final Map<String, KStream<InternalRow, InternalRow>> streams = new HashMap<>();
 
     Plan(JsonNode topology) {
         for (JsonNode source : topology.get("sources")) {
             sources.put(source.get("topic").asText(), new Source(source.get("consumed")));
         }
+        for (JsonNode join : topology.findParents("sent")) {
+            if (join.get("sent").asBoolean()) {
+                globals.put(join.get("right").get("table").asText(), null);
+            }
+        }
         for (JsonNode table : topology.get("tables")) {
             String name = table.get("name").asText();
+            if (globals.containsKey(name)) {
+                globals.put(name, builder.globalTable(name));
+                tables.put(name, new Flow((KTable<InternalRow, InternalRow>) null, sources.get(name).names(), sources.get(name).columns()));
+                continue;
+            }
             JsonNode history = table.get("plan").path("history");
             Flow flow = flow(table.get("plan"), history.isNumber() ? versioned(name, history.asLong()) : stored(name));
             tables.put(name, flow);
             if (history.isNumber()) {
                 versioned.add(name);
+            } else if (flow.stream() != null) {
+                flow.stream().to(output(name));
             } else {
                 flow.table().toStream().to(output(name));
             }
@@ -367,7 +385,8 @@ class Plan {
             case "union" -> union(node);
             case "latest" -> latest(node, as);
             case "select" -> select(node, as);
-            case "join" -> join(node, as);
+            case "join" -> isStream(node.get("left")) ? lookup(node) : join(node, as);
+            case "streamjoin" -> streamJoin(node);
             case "aggregate" -> aggregate(node, as);
             default -> throw new IllegalArgumentException("say in Harness what this node is to Kafka: " + node);
         };
@@ -463,6 +482,57 @@ class Plan {
             how.equals("inner") ? one.join(other, foreign, joiner, as) : one.leftJoin(other, foreign, joiner, as),
             left.key(),
             selected.columns());
+    }
+
+    private boolean isStream(JsonNode node) {
+        return switch (node.get("is").asText()) {
+            case "records", "union", "streamjoin" -> true;
+            case "select" -> isStream(node.get("source"));
+            case "join" -> isStream(node.get("left"));
+            default -> false;
+        };
+    }
+
+    private Flow lookup(JsonNode node) {
+        Flow left = flow(node.get("left")), right = flow(node.get("right"));
+        Projection selected = Catalyst.project(texts(node), names(node), left.columns(), right.columns());
+        ValueJoiner<InternalRow, InternalRow, InternalRow> joiner =
+            (one, other) -> selected.of(Rows.joined(left, one, right, other));
+        boolean inner = node.get("how").asText().equals("inner");
+        KStream<InternalRow, InternalRow> one = left.stream();
+        if (!node.get("sent").asBoolean()) {
+            return new Flow(inner ? one.join(right.table(), joiner) : one.leftJoin(right.table(), joiner),
+                left.key(), selected.columns());
+        }
+        GlobalKTable<InternalRow, InternalRow> other = globals.get(node.get("right").get("table").asText());
+        Projection lookup = Catalyst.project(names(node.get("on")), right.key(), left.columns());
+        KeyValueMapper<InternalRow, InternalRow, InternalRow> mapped =
+            (key, row) -> row == null ? null : Rows.keyOrNull(lookup.of(row));
+        return new Flow(inner ? one.join(other, mapped, joiner) : one.leftJoin(other, mapped, joiner),
+            left.key(), selected.columns());
+    }
+
+    private Flow streamJoin(JsonNode node) {
+        Flow left = flow(node.get("left")), right = flow(node.get("right"));
+        Projection selected = Catalyst.project(texts(node), names(node), left.columns(), right.columns());
+        int keys = left.key().size();
+        ValueJoiner<InternalRow, InternalRow, InternalRow> joiner = (one, other) -> {
+            Object[] cells = Rows.cells(selected.of(Rows.joined(left, one, right, other)));
+            System.arraycopy(Rows.cells(one != null ? one : other), 0, cells, 0, keys); // the key is never null
+            return new GenericInternalRow(cells);
+        };
+        long before = node.get("before").asLong(), after = node.get("after").asLong();
+        JoinWindows windows = JoinWindows
+            .ofTimeDifferenceAndGrace(
+                Duration.ofMillis(Math.max(Math.abs(before), Math.abs(after))),
+                Duration.ofMillis(node.get("grace").asLong()))
+            .before(Duration.ofMillis(before)).after(Duration.ofMillis(after));
+        KStream<InternalRow, InternalRow> one = left.stream(), other = right.stream();
+        return new Flow(switch (node.get("how").asText()) {
+            case "inner" -> one.join(other, joiner, windows);
+            case "left" -> one.leftJoin(other, joiner, windows);
+            default -> one.outerJoin(other, joiner, windows);
+        }, left.key(), selected.columns());
     }
 
     /** The store of the group holds its rows, so that every aggregate can be subtracted from. */

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from resources.engine import Engine
-from tests.conformance import golden
+from tests.conformance import golden, streams
 from tests.conformance.cases import DIVERGENT, KINDS, topology, worlds
 from tests.conformance.compare import compared, told
 from tests.conformance.divergences import divergences
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.conformance.cases import Kind, World
     from tests.conformance.compare import Compared
 
-EVERY = KINDS | DIVERGENT
+EVERY = KINDS | DIVERGENT | streams.KINDS
 GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 
 
@@ -49,7 +49,8 @@ def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> 
             engine.start()
             try:
                 live = Live(oracle, engine.session(), cases, int(time.time()) if seed is None else seed)
-                equal = all(live.equal(EVERY[name]) for name in names or KINDS)
+                asked = names or (*KINDS, *streams.KINDS)
+                equal = all([live.emits(EVERY[n]) if n in streams.KINDS else live.equal(EVERY[n]) for n in asked])
             finally:
                 engine.stop()
     sys.exit(0 if equal else 1)
@@ -59,6 +60,9 @@ def _record(oracle: Oracle) -> None:
     asked = topology(KINDS.values())
     drawn = worlds(asked, GOLDEN_SEED, GOLDEN_WORLDS)
     golden.save("kinds", asked, drawn, oracle.ask(asked, drawn))
+    asked = topology(streams.KINDS.values())
+    drawn = streams.histories(asked, GOLDEN_SEED, GOLDEN_WORLDS)
+    golden.save("streams", asked, drawn, oracle.ask(asked, drawn))
     asked, cases = topology(divergent()), [divergence.case for divergence in divergences()]
     golden.save("divergences", asked, cases, oracle.ask(asked, cases))
 
@@ -89,6 +93,22 @@ class Live:
         if found.differences:
             self._explain(kind, drawn, found)
         return not found.differences
+
+    def emits(self, kind: Kind) -> bool:
+        """Whether a kind's stream emits what Kafka's does; if not, the first history that differs is shown."""
+        began = time.monotonic()
+        asked = topology([kind])
+        drawn = streams.histories(asked, self._seed, self._cases)
+        theirs = streams.kafkas(self._oracle.ask(asked, drawn), [kind])[kind.name]
+        mine = streams.ours(self._session, [kind], drawn)[kind.name]
+        lines = streams.differing(mine, theirs, drawn)
+        self._console.print(
+            f"{kind.name:26}{self._cases} cases, {sum(map(len, drawn))} records, {theirs.total()} emitted by Kafka in "
+            f"{time.monotonic() - began:.0f} s, {'equal' if not lines else 'not equal'}"
+        )
+        for line in lines:
+            self._console.print(line, highlight=False, markup=False)
+        return not lines
 
     def _explain(self, kind: Kind, drawn: list[World], found: Compared) -> None:
         first = min(found.differences, key=lambda difference: difference.after)

@@ -69,7 +69,7 @@ class Kind:
     """
 
     name: str
-    table: Callable[[Sources], KTable]
+    table: Callable[[Sources], KTable | KStream]
     counts: tuple[str, ...] = ()
     times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -81,6 +81,7 @@ class Sources:
         self.builder = StreamsBuilder("conformance")
         self.tables: dict[str, KTable] = {}
         self.streams: dict[str, KStream] = {}
+        self.globals: dict[str, GlobalKTable] = {}
 
     def table(self, topic: str) -> KTable:
         """A topic as a table."""
@@ -97,7 +98,9 @@ class Sources:
 
     def global_table(self, topic: str) -> GlobalKTable:
         """A topic as a global table."""
-        return self.builder.global_table(topic, _consumed(topic))
+        if topic not in self.globals:
+            self.globals[topic] = self.builder.global_table(topic, _consumed(topic))
+        return self.globals[topic]
 
 
 def _consumed(topic: str) -> Consumed:
@@ -119,6 +122,7 @@ def one_of(*cells: object) -> Draw:
 
 MISSING = object()  # a value without the field
 KEYS, STRINGS = one_of(1, 2, 3, 4), one_of("a", "ab", "b")  # "a" is a prefix of "ab"
+KEYED = one_of(1, 1, 1, 2, 2, 3, None)
 FOREIGN = one_of("a", "a", "ab", "ab", "b", "b", "nobody", None, None, MISSING)
 NUMBER, WORD = one_of(0, 1, 2, 3, None), one_of("x", "y", "z", None)
 
@@ -150,6 +154,10 @@ TOPICS = {
     "buys": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}, time=in_order),
     "hits": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}),
     "pairs": Topic("world int, k int, s string", "v int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"v": NUMBER}),
+    "taps": Topic("world int, k int", "f string, v int", {"k": KEYED}, {"f": FOREIGN, "v": NUMBER}),
+    "tips": Topic("world int, k int", "v int", {"k": KEYED}, {"v": NUMBER}),
+    "rates": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}),
+    "names": Topic("world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}),
     "twins": Topic("world int, k int, s string", "n int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"n": NUMBER}),
 }
 

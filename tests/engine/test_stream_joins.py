@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.engine.doors import Doors
+from spark.engine.late import late
 from spark.engine.repair import audit, rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
@@ -154,6 +155,16 @@ def test_stream_time_and_what_was_dropped_are_in_the_position(played: Played) ->
     assert lake.state(doors, made, "titled").position.dropped == {"null value": 1}
     # A tick that emits nothing moves the time on: a filter hides no record from the clock.
     assert lake.state(doors, made, "pens_bought").position.time == (SINCE + 90_000) * 1000
+
+
+def test_what_was_dropped_is_listed_with_the_reason(played: Played) -> None:
+    doors, made, _ = played
+    found = [
+        (one.topic.partition("-")[0], one.offset, one.reason) for one in late(doors, made, made.table("bought"), 9)
+    ]
+    assert found == [("clicks", 7, "late"), ("clicks", 4, "null value")]
+    assert late(doors, made, made.table("bought"), 1)[0].version > late(doors, made, made.table("bought"), 9)[1].version
+    assert late(doors, made, made.table("sold"), 9) == []
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "sold"])

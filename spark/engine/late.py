@@ -1,0 +1,65 @@
+"""The records that a stored stream dropped, by replaying the spans of its commits: nothing else has to be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from spark.engine import position as positions
+from spark.engine.kept import keeping
+from spark.engine.replay import span_between, version_of
+from spark.operators.algebra import IDENTITY, dropped
+from spark.operators.order import stream_time
+
+if TYPE_CHECKING:
+    from spark.engine.doors import Doors
+    from spark.topology.topology import Table, Topology
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A record that had no part in a stream: why, and how far stream time was at its place."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    reason: str
+    stream_time: datetime | None
+    version: int
+
+
+def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dropped]:
+    """The newest records that a table dropped: late ones, and those without the key, value or timestamp it needs."""
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    commits = [] if positions.read(path, name) is None else list(positions.commits(path, name))
+    found: list[Dropped] = []
+    session = doors.engine.session()
+    try:
+        session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
+        with keeping(session) as keeps:
+            for made, before in pairwise([*commits, None]):
+                assert made is not None, "only the last of a list has nothing behind it"
+                was = None if before is None else before.position
+                if made.position.dropped == ({} if was is None else was.dropped) or len(found) >= limit:
+                    continue
+                own = version_of(session, path, made.version).where("false")
+                span = span_between(doors, keeps, topology, own, was, made.position)
+                span = span.at(None if was is None else was.time, made.position.time)
+                records = dropped(target.plan, span)
+                if records is None:
+                    continue
+                at = F.timestamp_micros(stream_time(span)).alias("at")
+                newest = records.orderBy("_topic", "_partition", "_offset", ascending=False).limit(limit - len(found))
+                rows = newest.select(*IDENTITY[:3], "_timestamp", "_reason", at).collect()
+                found += [
+                    Dropped(topic, partition, offset, timestamp, reason, reached, made.version)
+                    for topic, partition, offset, timestamp, reason, reached in rows
+                ]
+    finally:
+        session.stop()
+    return found
