@@ -260,7 +260,7 @@ class TopologyTestDriver:
     def _stepped(self, table: Table, before: Pinned, after: Pinned) -> Stored:
         was = before.tables.get(table.name)
         if is_stream(table.plan):
-            return self._emitted(table, was, before, after)
+            return self._emitted(replace(table, followed=True), was, before, after)  # records() is in their order
         if was is None:
             frame = rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
@@ -284,14 +284,14 @@ class TopologyTestDriver:
         if was is None:
             empty = {name: replace(stored, rows={}, history=()) for name, stored in after.tables.items()}
             span = Batch(Pinned(self._session, empty), after, self._session.createDataFrame([], "_ int"), few=False)
-            was = Stored(emitted(table.plan, span, 0).schema, {})
+            was = Stored(emitted(table, span, 0).schema, {})
         else:
             own = self._session.createDataFrame(list(was.rows.values()), was.schema)
             span = Batch(before, after, own)
         clock, _ = clocked(table.plan, span, was.clock)
         if not any(span.moved(scan) for scan in drives(table.plan)):
             return replace(was, changed={})
-        found = emitted(table.plan, span.at(was.clock.time, clock.time), self._batches).collect()
+        found = emitted(table, span.at(was.clock.time, clock.time), self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
         placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in IDENTITY)))

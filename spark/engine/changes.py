@@ -13,7 +13,7 @@ from spark.engine import position as positions
 from spark.engine.errors import InputChanged
 from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, col, cols
-from spark.operators.order import reached
+from spark.operators.order import micros, reached
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -296,8 +296,10 @@ class Beginning:
 
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:
-    """A stream's records of one span with the time reached there; a stored stream keeps it."""
-    return reached(records) if scan.table.startswith(LANDING) else records
+    """A stream's records of one span with the time reached there: a stored stream keeps it, once it is followed."""
+    if scan.table.startswith(LANDING):
+        return reached(records)
+    return records.withColumn("_reached", F.coalesce(F.col("_reached"), micros()))
 
 
 def recorded(scan: Scan, feed: DataFrame) -> DataFrame:

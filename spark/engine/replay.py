@@ -71,7 +71,7 @@ def behind(
         ended, _ = clocked(plan, span, begun)
         if not any(span.moved(scan) for scan in drives(plan)):
             return own, ended
-        new = keeps.keep(emitted(plan, span.at(begun.time, ended.time), at.n))
+        new = keeps.keep(emitted(target, span.at(begun.time, ended.time), at.n))
         return own.unionByName(new), ended
     written = touched(plan, span)
     if written is None:

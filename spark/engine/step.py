@@ -162,7 +162,7 @@ def working(
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
         if state is None:
             if is_stream(target.plan):
-                schema = emitted(target.plan, Beginning(now, own=now.session.range(0).toDF("_")), 0).schema
+                schema = emitted(target, Beginning(now, own=now.session.range(0).toDF("_")), 0).schema
             else:
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
@@ -229,7 +229,7 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
     position = replace(work.position, time=clock.time, dropped=clock.dropped)
     if not any(span.moved(scan) for scan in drives(plan)):
         return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, position))
-    batch = emitted(plan, span.at(was.time, clock.time), position.n)
+    batch = emitted(work.target, span.at(was.time, clock.time), position.n)
     _check_types(work, span.own, batch)
     done = _done(work, "stepped", commit.append(kept(work, batch), work.path, position))
     return None if done is None else replace(done, arrived=arrived)

@@ -19,6 +19,7 @@ from spark.topology.nodes import StreamJoin, is_stream
 
 if TYPE_CHECKING:
     from spark.topology.nodes import Node, Scan
+    from spark.topology.topology import Table
 
 
 class Clocked(Span, Protocol):
@@ -77,9 +78,14 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     return Clock(time, total), here
 
 
-def emitted(plan: Node, span: Span, batch: int) -> DataFrame:
-    """The rows that a stored stream gains: the stream's columns, and those of ours, with the time reached there."""
+def emitted(table: Table, span: Span, batch: int) -> DataFrame:
+    """The rows that a stored stream gains: the stream's columns, and those of ours.
+
+    The time reached at a record is kept where another table follows the stream; else it need not be computed.
+    """
+    plan = table.plan
     found = emit(plan, span)
+    reached = stream_time(span) if table.followed else F.lit(None).cast("bigint")
     sides = ("_left", "_right") if isinstance(plan, StreamJoin) else ()
-    placed = found.withColumns({"_reached": stream_time(span), "_batch": F.lit(batch).cast("bigint")})
+    placed = found.withColumns({"_reached": reached, "_batch": F.lit(batch).cast("bigint")})
     return placed.select(*cols(column.name for column in plan.columns), *cols((*STREAMED, "_reached", *sides)))

@@ -218,6 +218,8 @@ def _in_order(stored: list[Table]) -> tuple[Table, ...]:
     """The tables, each over scans of others and behind the others it reads; else as they were declared."""
     scan_of = {table.plan: _scan(table) for table in stored}
     tables = {table.name: replace(table, plan=_folding(_over_scans(table.plan, scan_of))) for table in stored}
+    followed = {scan.table for table in tables.values() for scan in table.inputs if scan.appended}
+    tables = {name: replace(table, followed=name in followed) for name, table in tables.items()}
     ordered: dict[str, Table] = {}
 
     def put(table: Table) -> None:

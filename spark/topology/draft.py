@@ -70,4 +70,4 @@ def store(draft: Draft, name: str, plan: Node, line: Line) -> None:
         if table.plan == plan:
             what = f"the same rows are stored already, as {table.name!r} at {table.line}"
             raise place.mistake(what, f"read {table.name!r}")
-    draft.stored.append(Table(name, plan, line))
+    draft.stored.append(Table(name, plan, line=line))

@@ -54,10 +54,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Table:
-    """A stored table: its name, and the plan over other stored tables that its rows must equal."""
+    """A stored table: its name, and the plan over other stored tables that its rows must equal.
+
+    Whether it is a stream that is `followed` by others: then its records keep their place in the order of time.
+    """
 
     name: str
     plan: Node
+    followed: bool = False
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property

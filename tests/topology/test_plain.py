@@ -50,6 +50,7 @@ def test_plain_data_reads_like_the_plan() -> None:
             "where": "v > 'a'",
             "rekeyed": None,
         },
+        "followed": False,
     }
 
 
