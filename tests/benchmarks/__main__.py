@@ -12,10 +12,22 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import growing, idle, joining, landing
+from tests.benchmarks import growing, idle, joining, landing, streaming
 from tests.benchmarks.measure import Bench, Row, machine
 
-CASES = {"landing": landing.run, "joining": joining.run, "idle": idle.run, "growing": growing.run}
+CASES = {
+    "landing": landing.run,
+    "joining": joining.run,
+    "idle": idle.run,
+    "growing": growing.run,
+    "streaming": streaming.run,
+}
+    "landing": landing.run,
+    "joining": joining.run,
+    "idle": idle.run,
+    "growing": growing.run,
+    "streaming": streaming.run,
+}
 OUT = Path("benchmarks-out")
 
 
