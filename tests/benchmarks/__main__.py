@@ -22,12 +22,6 @@ CASES = {
     "growing": growing.run,
     "streaming": streaming.run,
 }
-    "landing": landing.run,
-    "joining": joining.run,
-    "idle": idle.run,
-    "growing": growing.run,
-    "streaming": streaming.run,
-}
 OUT = Path("benchmarks-out")
 
 
