@@ -15,10 +15,10 @@ from pyspark.sql.types import BooleanType, LongType, StructType
 import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import LANDING, placed
 from spark.engine.land import landed
-from spark.engine.stream import Clock, clocked, emitted
+from spark.engine.stream import Clock, clocked, emitted, windowed
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, drives, rows, touched
 from spark.operators.order import reached
-from spark.topology.nodes import is_stream
+from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -52,7 +52,7 @@ class Stored:
     history: tuple[Change, ...] = ()
     """Every change of a table so far."""
     clock: Clock = field(default_factory=Clock)
-    """Of a stored stream: its time."""
+    """Of a stored stream, or of windows: their time."""
 
     @property
     def gained(self) -> list[Row]:
@@ -261,13 +261,17 @@ class TopologyTestDriver:
         was = before.tables.get(table.name)
         if is_stream(table.plan):
             return self._emitted(replace(table, followed=True), was, before, after)  # records() is in their order
+        clock = Clock()
+        span = self._span(was, before, after)
+        if isinstance(table.plan, Window):
+            clock, _ = clocked(table.plan, span, Clock() if was is None else was.clock)
+            span = span.at(None if was is None else was.clock.time, clock.time)
         if was is None:
-            frame = rows(table.plan, ALL, after)
+            frame = windowed(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
-            return Stored(frame.schema, found, found, self._changes({}, found))
-        own = self._session.createDataFrame(list(was.rows.values()), was.schema)
-        source = touched(table.plan, Batch(before, after, own))
+            return Stored(frame.schema, found, found, self._changes({}, found), clock)
+        source = touched(table.plan, span)
         if source is None:
             return replace(was, changed={})
         changed: dict[Key, Row | None] = {}
@@ -277,17 +281,21 @@ class TopologyTestDriver:
                 changed[key] = row
         now = {key: row for key, row in {**was.rows, **changed}.items() if row is not None}
         self._emit(table, changed)
-        return Stored(was.schema, now, changed, was.history + self._changes(was.rows, changed))
+        return Stored(was.schema, now, changed, was.history + self._changes(was.rows, changed), clock)
+
+    def _span(self, was: Stored | None, before: Pinned, after: Pinned) -> Batch:
+        """The batch as the span of a table; its first one begins with nothing."""
+        if was is not None:
+            return Batch(before, after, self._session.createDataFrame(list(was.rows.values()), was.schema))
+        empty = {name: replace(stored, rows={}, history=()) for name, stored in after.tables.items()}
+        nothing = Pinned(self._session, empty)
+        return Batch(nothing, after, self._session.createDataFrame([], "_ int"), few=False)
 
     def _emitted(self, table: Table, was: Stored | None, before: Pinned, after: Pinned) -> Stored:
         """A stored stream with what the batch adds to it."""
+        span = self._span(was, before, after)
         if was is None:
-            empty = {name: replace(stored, rows={}, history=()) for name, stored in after.tables.items()}
-            span = Batch(Pinned(self._session, empty), after, self._session.createDataFrame([], "_ int"), few=False)
             was = Stored(emitted(table, span, 0).schema, {})
-        else:
-            own = self._session.createDataFrame(list(was.rows.values()), was.schema)
-            span = Batch(before, after, own)
         clock, _ = clocked(table.plan, span, was.clock)
         if not any(span.moved(scan) for scan in drives(table.plan)):
             return replace(was, changed={})

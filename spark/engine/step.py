@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -19,9 +19,9 @@ from spark.engine.changes import FEW, Beginning, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, pin
-from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
+from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity, windowed
 from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
-from spark.topology.nodes import is_stream
+from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +47,8 @@ CHANGES_LOST = (  # Delta's error classes for a change feed that was cleaned awa
     "DELTA_VERSION_NOT_FOUND",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
 )
+
+Timed = TypeVar("Timed", bound=Clocked)
 
 Outcome = Literal["stepped", "positioned", "idle", "waiting"]
 """Rows and position committed; only the position; nothing to do; an input is behind."""
@@ -74,7 +76,7 @@ class Stepped:
     deleted: int = 0
     seconds: float = 0.0
     arrived: Arrived | None = None
-    """Of a stored stream: what came, and how late; what it dropped so far is in the position."""
+    """Of a stored stream, or windows: what came, and how late; what it dropped so far is in the position."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,11 @@ def working(
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
         if state is None:
+            beginning = Beginning(now, own=now.session.range(0).toDF("_"))
             if is_stream(target.plan):
-                schema = emitted(target, Beginning(now, own=now.session.range(0).toDF("_")), 0).schema
+                schema = emitted(target, beginning, 0).schema
+            elif isinstance(target.plan, Window):
+                schema = windowed(target.plan, beginning).schema
             else:
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
@@ -195,6 +200,14 @@ def _advanced(work: Work) -> Stepped | None:
     span = Between(before, work.now, work.keeps, own=stored(work))
     if is_stream(work.target.plan):
         return _emitted(work, span)
+    arrived = None
+    if isinstance(work.target.plan, Window):
+        work, span, arrived = _timed(work, span)
+    done = _replaced_at_keys(work, span)
+    return None if done is None else replace(done, arrived=arrived)
+
+
+def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     source = touched(work.target.plan, span)
     if source is None:
         nothing = work.session.read.format("delta").load(work.path).where("false")
@@ -215,23 +228,36 @@ def _computed(work: Work) -> Stepped | None:
     whole = replace(work, position=replace(work.position, whole=True))
     if is_stream(work.target.plan):
         return _emitted(whole, Beginning(work.now, own=stored(work)))
-    batch = kept(whole, rows(work.target.plan, ALL, work.now))
+    arrived = None
+    if isinstance(work.target.plan, Window):
+        whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work)))
+        batch = kept(whole, windowed(work.target.plan, span))
+    else:
+        batch = kept(whole, rows(work.target.plan, ALL, work.now))
     if work.before.data_version == 0:
-        return _done(whole, "stepped", commit.append(batch, work.path, whole.position))
-    return corrected(whole, batch)
+        done = _done(whole, "stepped", commit.append(batch, work.path, whole.position))
+    else:
+        done = corrected(whole, batch)
+    return None if done is None else replace(done, arrived=arrived)
+
+
+def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:
+    """A span between its two stream times, with the later one, and what was dropped, in the position; what arrived."""
+    was = Clock(work.position.time, work.position.dropped)
+    clock, arrived = clocked(work.target.plan, span, was)
+    position = replace(work.position, time=clock.time, dropped=clock.dropped)
+    return replace(work, position=position), span.at(was.time, clock.time), arrived
 
 
 def _emitted(work: Work, span: Clocked) -> Stepped | None:
     """Append what a span adds to a stored stream. None: somebody else made this step."""
     plan = work.target.plan
-    was = Clock(work.position.time, work.position.dropped)
-    clock, arrived = clocked(plan, span, was)
-    position = replace(work.position, time=clock.time, dropped=clock.dropped)
+    work, span, arrived = _timed(work, span)
     if not any(span.moved(scan) for scan in drives(plan)):
-        return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, position))
-    batch = emitted(work.target, span.at(was.time, clock.time), position.n)
+        return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, work.position))
+    batch = emitted(work.target, span, work.position.n)
     _check_types(work, span.own, batch)
-    done = _done(work, "stepped", commit.append(kept(work, batch), work.path, position))
+    done = _done(work, "stepped", commit.append(kept(work, batch), work.path, work.position))
     return None if done is None else replace(done, arrived=arrived)
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from spark.operators import aggregate, join, latest, lookup, scan, select, stream, stream_join
+from spark.operators import aggregate, join, latest, lookup, scan, select, stream, stream_join, window
 
-__all__ = ["aggregate", "join", "latest", "lookup", "scan", "select", "stream", "stream_join"]
+__all__ = ["aggregate", "join", "latest", "lookup", "scan", "select", "stream", "stream_join", "window"]

@@ -35,7 +35,7 @@ from spark.operators.algebra import (
     touched,
 )
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate, Fold, Node, Partial, Scan, Select, is_stream
+from spark.topology.nodes import Aggregate, Fold, Node, Partial, Scan, Select, Window, is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -171,6 +171,6 @@ def fed(node: Node) -> bool:
     return isinstance(node, Scan) or (isinstance(node, Select) and fed(node.source))
 
 
-def in_a_group(aggregate: Aggregate) -> str:
+def in_a_group(aggregate: Aggregate | Window) -> str:
     """The condition under which a row is in a group."""
     return " AND ".join(f"{quoted(name)} IS NOT NULL" for name in aggregate.by)

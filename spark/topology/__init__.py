@@ -6,6 +6,17 @@ from spark.topology.builder import StreamsBuilder
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.errors import TopologyError
 from spark.topology.topology import Topology
-from spark.topology.windows import JoinWindows
+from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 
-__all__ = ["Consumed", "JoinWindows", "StreamsBuilder", "Topology", "TopologyError", "Versioned"]
+__all__ = [
+    "Consumed",
+    "JoinWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "StreamsBuilder",
+    "Suppressed",
+    "TimeWindows",
+    "Topology",
+    "TopologyError",
+    "Versioned",
+]

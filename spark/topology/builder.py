@@ -23,6 +23,7 @@ from spark.topology.nodes import (
     Records,
     Scan,
     StreamJoin,
+    Window,
     inputs,
     is_stream,
     of_changes,
@@ -161,9 +162,16 @@ def _check_what_must_be_stored(draft: Draft) -> None:
             if (lookup := _not_stored(stream, plans)) is not None:
                 what = f"it reads {title(lookup)}, whose records are not kept: they depend on when they looked a row up"
                 raise place.mistake(what, "write .materialize(name) behind that join")
+        if isinstance(node, Window) and of_changes(node.source) and not _kept(node.source, plans):
+            what = "a table's changes are not kept for ever, and windows read them again"
+            raise place.mistake(what, "write .materialize(name) behind .to_stream()")
         if isinstance(node, Aggregate) and of_changes(node.source) and isinstance(why := fold_of(node), str):
             do = "write an aggregate that folds, or aggregate the table itself"
             raise place.mistake(f"a table's changes are not kept for ever, and {why}", do)
+        for windows in (node, *inputs(node)):
+            if isinstance(windows, Window) and windows not in plans:
+                what = "the aggregates of windows are no view: what came late cannot be told again"
+                raise place.mistake(what, "write .materialize(name) behind them")
         if node in plans:
             continue
         if isinstance(node, Latest) and of_changes(node.source):
@@ -184,6 +192,8 @@ def _read_as_records(node: Node) -> tuple[Node, ...]:
     match node:
         case StreamJoin(left=left, right=right):
             return (left, right)
+        case Window(source=source):
+            return (source,)
         case Latest(source=source) | Aggregate(source=source) if is_stream(source):
             return (source,)
         case _:
@@ -198,6 +208,11 @@ def _not_stored(stream: Node, plans: set[Node]) -> Node | None:
         return stream
     below = (_not_stored(source, plans) for source in inputs(stream) if is_stream(source))
     return next((found for found in below if found is not None), None)
+
+
+def _kept(stream: Node, plans: set[Node]) -> bool:
+    """Whether the changes that a stream comes of are a stored stream, or all of it is."""
+    return stream in plans or (not isinstance(stream, Changes) and any(_kept(read, plans) for read in inputs(stream)))
 
 
 def _unread(draft: Draft) -> tuple[Node, ...]:

@@ -22,11 +22,12 @@ from spark.topology.nodes import (
     Select,
     StreamJoin,
     Union,
+    Window,
     decoded,
     inputs,
     is_stream,
 )
-from spark.topology.words import costs, equal_keys, join_kind, select_kind, stream_join_kind, title
+from spark.topology.words import costs, equal_keys, join_kind, select_kind, stream_join_kind, title, window_kind
 
 if TYPE_CHECKING:
     from spark.topology.draft import Written
@@ -138,6 +139,8 @@ def _word(node: Written) -> str:
             return f"{'KSTREAM' if is_stream(node) else 'KTABLE'}-{_STREAM_WORDS[select_kind(node)]}"
         case Aggregate(source=source):
             return f"{'KSTREAM' if is_stream(source) else 'KTABLE'}-AGGREGATE"
+        case Window(suppressed=suppressed):
+            return "KTABLE-SUPPRESS" if suppressed else "KSTREAM-AGGREGATE"
         case Explode():
             return "KSTREAM-FLATMAP"
         case StreamJoin():
@@ -204,6 +207,10 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
             computed = ", ".join(_item(name, text) for name, text in select[len(by) :])
             yield f"{indent}{label}: {computed} by {', '.join(by)}, {_strategy(node)}"
             yield from _plan_in_words("of", source, global_tables, below)
+        case Window(source=source, by=by, select=select):
+            computed = ", ".join(_item(name, text) for name, text in select)
+            yield f"{indent}{label}: {computed} by {', '.join(by)} {window_kind(node)}"
+            yield from _plan_in_words("of", source, global_tables, below)
         case Explode(source=source, column=column):
             yield f"{indent}{label}: flat_map of every element of {column}"
             yield from _plan_in_words("of", source, global_tables, below)
@@ -230,8 +237,4 @@ def _item(name: str, text: str) -> str:
 
 
 def _at(node: Node) -> str:
-    return (
-        f", at {node.line}"
-        if isinstance(node, Select | Join | StreamJoin | Aggregate | Latest | Union | Explode) and node.line is not None
-        else ""
-    )
+    return f", at {node.line}" if not isinstance(node, Scan | Records) and node.line is not None else ""

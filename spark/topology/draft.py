@@ -17,6 +17,7 @@ from spark.topology.nodes import (
     Select,
     StreamJoin,
     Union,
+    Window,
 )
 from spark.topology.topology import Settings, Source, Table
 from spark.topology.words import title
@@ -26,7 +27,7 @@ _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
 _MAX_NAME = 249  # characters, Kafka's limit for a topic, and short enough for a folder everywhere
 
 
-Written = Select | Join | StreamJoin | Aggregate | Latest | Changes | Union | Explode
+Written = Select | Join | StreamJoin | Aggregate | Window | Latest | Changes | Union | Explode
 
 
 @dataclass
@@ -36,9 +37,7 @@ class Draft:
     name: str
     settings: Settings
     sources: list[Source] = field(default_factory=list)
-    written: list[Select | Join | StreamJoin | Aggregate | Latest | Changes | Union | Explode] = field(
-        default_factory=list
-    )
+    written: list[Written] = field(default_factory=list)
     stored: list[Table] = field(default_factory=list)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
 from spark.topology.consumed import check_key
@@ -12,6 +12,7 @@ from spark.topology.draft import Draft, store
 from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
 from spark.topology.nodes import (
+    WINDOW,
     Aggregate,
     Changes,
     Column,
@@ -25,11 +26,13 @@ from spark.topology.nodes import (
     Select,
     StreamJoin,
     Union,
+    Window,
+    WindowKind,
     of_changes,
 )
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import OWN_COLUMNS, parse_aggregate, parse_expression
-from spark.topology.windows import JoinWindows
+from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.words import METHODS, by_arrival, title
 
 
@@ -160,6 +163,25 @@ class KTable:
         self.draft.written.append(node)
         return KStream(self.draft, node)
 
+    def suppress(self, suppressed: Suppressed) -> KTable:
+        """The rows of windows, each once: when stream time has closed its window, and never changed again.
+
+        Args:
+            suppressed: `Suppressed.until_window_closes()`.
+        """
+        line = user_line()
+        place = Place(f"suppress of {title(self.node)}", line, {"": self.node.columns})
+        if not isinstance(suppressed, Suppressed):
+            raise place.mistake(f"it is given {suppressed!r}", "write suppress(Suppressed.until_window_closes())")
+        if not isinstance(self.node, Window):
+            do = "write it right behind group_by(...).windowed_by(...).count(), aggregate(...) or reduce(...)"
+            raise place.mistake("these rows are not a window's aggregates: nothing closes them", do)
+        if self.node.suppressed:
+            raise place.mistake("the rows are suppressed already", "write it once")
+        if self.node in self.draft.written:  # no view any more, unless something else reads it
+            self.draft.written.remove(self.node)
+        return _view(self.draft, replace(self.node, suppressed=True, line=line))
+
     def materialize(self, name: str) -> KTable:
         """Store the rows as a table of this name."""
         store(self.draft, name, self.node, user_line())
@@ -172,8 +194,8 @@ class KTable:
 
 
 @dataclass(frozen=True, eq=False)
-class KGroupedTable:
-    """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
+class Grouped:
+    """Rows or records in groups; an aggregate makes them a table."""
 
     draft: Draft = field(repr=False)
     node: Node
@@ -211,19 +233,79 @@ class KGroupedTable:
         place = Place(f"{method} of {title(self.node)} by {', '.join(by)}", line, {"": self.node.columns})
         if not aggregates:
             raise place.mistake("nothing is computed", f'write {method}(total="sum(amount)"), or count()')
-        select, columns = [(name, quoted(name)) for name in by], list(self.by)
+        select: list[tuple[str, str]] = []
+        columns: list[Column] = []
         for name, text in aggregates.items():
-            if name.lower() in {column.name.lower() for column in columns}:
+            if name.lower() in {column.name.lower() for column in (*self.by, *columns)}:
                 raise place.mistake(f"{name!r} is a column already", "choose another name")
             found = parse_aggregate(text, by, place)
             select.append((name, found.text))
             columns.append(Column(legal_name(name, place), found.type))
-        return _view(self.draft, Aggregate(self.node, by, tuple(select), tuple(columns), line=line))
+        return _view(self.draft, self._over(tuple(select), tuple(columns), line))
+
+    def _over(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Aggregate | Window:
+        """The node that computes aggregates of every group."""
+        by = tuple(column.name for column in self.by)
+        grouped = tuple((name, quoted(name)) for name in by)
+        return Aggregate(self.node, by, (*grouped, *select), (*self.by, *columns), line=line)
 
 
 @dataclass(frozen=True, eq=False)
-class KGroupedStream(KGroupedTable):
+class KGroupedTable(Grouped):
+    """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
+
+    def windowed_by(self, windows: object) -> NoReturn:  # noqa: ARG002  # as a stream's
+        """Not available: says what to write."""
+        place = Place(f"windowed_by of {title(self.node)}", user_line(), {"": self.node.columns})
+        do = "window the records of a topic: stream(...).group_by(...).windowed_by(...)"
+        raise place.mistake("a table has one row for every key, and only records are in windows of time", do)
+
+
+@dataclass(frozen=True, eq=False)
+class KGroupedStream(Grouped):
     """Records in groups. A record without a value is in none, and what was counted stays counted."""
+
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> TimeWindowedKStream:
+        """The records of each group in windows of time; an aggregate makes them a table, which must be stored.
+
+        Its key is what was grouped by, `_window_start` and `_window_end`. A record counts in the windows that are still
+        open where it comes; one that comes too late for all of them is dropped, and counted in the position.
+
+        Args:
+            windows: such as `TimeWindows.of("1m", grace="10s")`.
+        """
+        line = user_line()
+        place = Place(f"windowed_by of {title(self.node)}", line, {"": self.node.columns})
+        kind, size, advance, grace = _lengths(windows, place)
+        taken = {column.name for column in self.by} & {column.name for column in WINDOW}
+        if taken:
+            do = "write map_values with another name before: '_window_start AS began'"
+            raise place.mistake(f"{', '.join(sorted(taken))} is a column of these windows, and grouped by", do)
+        return TimeWindowedKStream(self.draft, self.node, self.by, kind, size, advance, grace)
+
+
+@dataclass(frozen=True, eq=False)
+class TimeWindowedKStream(Grouped):
+    """Records in groups and windows of time, in milliseconds."""
+
+    kind: WindowKind
+    size: int
+    advance: int
+    grace: int
+
+    def _over(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Window:
+        by = tuple(column.name for column in self.by)
+        return Window(
+            self.node,
+            by,
+            self.kind,
+            self.size,
+            self.advance,
+            self.grace,
+            select,
+            (*self.by, *WINDOW, *columns),
+            line=line,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -468,7 +550,7 @@ def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key:
     found: dict[str, Column] = {}
     for text in names:
         column = parse_expression(text, place).column
-        if column is None or column.name.startswith("_"):
+        if column is None or column in OWN_COLUMNS:
             do = f"write map_values with '{text} AS name' first, and {method}(\"name\")"
             raise place.mistake(f"{text!r} is not a column of the source", do)
         if column.name in found:
@@ -479,7 +561,7 @@ def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key:
     return tuple(found.values())
 
 
-def _view(draft: Draft, node: Select | Join | Aggregate | Latest) -> KTable:
+def _view(draft: Draft, node: Select | Join | Aggregate | Window | Latest) -> KTable:
     draft.written.append(node)
     return KTable(draft, node)
 
@@ -594,6 +676,35 @@ def _within(
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
     length = milliseconds(within.grace, windows)
     return StreamJoin(left.node, other.node, how, before, after, length, chosen, columns, place.line)
+
+
+def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
+    """What some windows are: their kind, size, advance, and grace, in milliseconds."""
+    match windows:
+        case TimeWindows(size=size):
+            kind: WindowKind = "time"
+        case SlidingWindows(difference=size):
+            kind = "sliding"
+        case SessionWindows(gap=size):
+            do = 'write TimeWindows.of("1m", grace="10s") or SlidingWindows.of("10s", grace="10s")'
+            raise place.mistake("session windows are not available in this release", do)
+        case _:
+            do = 'write windowed_by(TimeWindows.of("1m", grace="10s")), or sliding windows'
+            raise place.mistake(f"the windows are {windows!r}", do)
+    place = Place(f"{type(windows).__name__} of {place.node}", place.line, place.columns)
+    if windows.grace is None:
+        do = 'write how long to wait for late records, as in grace="10s"; grace="0s" is not at all'
+        raise place.mistake("grace is missing: without it no window would ever close", do)
+    length, grace = milliseconds(size, place), milliseconds(windows.grace, place)
+    if length == 0 and kind == "time":
+        raise place.mistake("the windows are empty", 'write a length from "1ms"')
+    if not isinstance(windows, TimeWindows):
+        return kind, length, 0, grace
+    advance = length if windows.advance is None else milliseconds(windows.advance, place)
+    if not 0 < advance <= length:
+        what = f"the windows advance by {windows.advance}, and are {windows.size} long"
+        raise place.mistake(what, "advance by more than nothing, and by no more than their size")
+    return kind, length, advance, grace
 
 
 def _told(right: Node) -> Node | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 How = Literal["inner", "left", "outer"]
 Drive = Literal["both", "left"]
+WindowKind = Literal["time", "sliding", "session"]
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,40 @@ class Aggregate:
         return self.by
 
 
-Node = Scan | Records | Changes | Union | Explode | Latest | Select | Join | StreamJoin | Aggregate
+WINDOW = (Column("_window_start", "timestamp"), Column("_window_end", "timestamp"))
+"""Columns of ours that are part of a key: the bounds of a window."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """One row for every group of a stream's records and window of time that holds some of them.
+
+    All lengths are in milliseconds. "time": windows of `size`, one every `advance` since 1970, their end excluded.
+    "sliding": the windows of length `size`, both ends included, that end at a record or begin right behind one; they
+    have no `advance`, it is 0.
+    A record counts in those of its windows that `grace` and stream time leave open where it comes; a `suppressed` row
+    is there once its window is closed.
+    `select` holds (column, expression) for every aggregate; `columns` are those grouped by, `WINDOW`, the aggregates.
+    """
+
+    source: Node
+    by: tuple[str, ...]
+    kind: WindowKind
+    size: int
+    advance: int
+    grace: int
+    select: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
+    suppressed: bool = False
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return (*self.by, *(column.name for column in WINDOW))
+
+
+Node = Scan | Records | Changes | Union | Explode | Latest | Select | Join | StreamJoin | Aggregate | Window
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -262,7 +296,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
             return ()
         case Records(source=source) | Changes(source=source) | Latest(source=source) | Explode(source=source):
             return (source,)
-        case Select(source=source) | Aggregate(source=source):
+        case Select(source=source) | Aggregate(source=source) | Window(source=source):
             return (source,)
         case Union(left=left, right=right) | Join(left=left, right=right) | StreamJoin(left=left, right=right):
             return (left, right)
@@ -273,7 +307,7 @@ def over(node: Node, change: Callable[[Node], Node]) -> Node:
     match node:
         case Changes(source=source) | Latest(source=source) | Explode(source=source):
             return replace(node, source=change(source))
-        case Select(source=source) | Aggregate(source=source):
+        case Select(source=source) | Aggregate(source=source) | Window(source=source):
             return replace(node, source=change(source))
         case Join(left=left, right=right, told=told):
             return replace(node, left=change(left), right=change(right), told=None if told is None else change(told))

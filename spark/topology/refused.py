@@ -8,9 +8,9 @@ _UNORDERED = (
     "takes any one of several rows, or takes them in any order",
     "use min or max, as in max(struct(at, value)).value, or sort_array(collect_list(value))",
 )
-_OTHER_ROWS = "reads many rows, and an expression sees one", "windows are not available in this release"
+_OTHER_ROWS = "reads many rows, and an expression sees one", "write it in group_by(...).aggregate(name=...)"
 _MAKES_ROWS = "makes several rows of one, and a key has one row", "keep the array or map as a column"
-_WINDOWS = "belongs to windows", "windows are not available in this release"
+_WINDOWS = "belongs to windows", "write group_by(...).windowed_by(...), whose rows have _window_start and _window_end"
 
 _FUNCTIONS = {
     REPLAYED: """

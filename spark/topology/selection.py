@@ -40,7 +40,7 @@ def _selected(
     keys = {column.name.lower(): text for text, column in key}
     chosen = {column.name.lower(): (text, column) for text, column in key}
     for item in (items,) if isinstance(items, str) else items:
-        for text, column in _expanded(item, stars, place):
+        for text, column in _expanded(item, keys, stars, place):
             name = column.name.lower()
             if name in keys and text == keys[name]:
                 continue
@@ -57,7 +57,9 @@ def _selected(
     )
 
 
-def _expanded(item: str, stars: Mapping[str, list[tuple[str, Column]]], place: Place) -> Iterator[tuple[str, Column]]:
+def _expanded(
+    item: str, keys: Mapping[str, str], stars: Mapping[str, list[tuple[str, Column]]], place: Place
+) -> Iterator[tuple[str, Column]]:
     star = item.replace(" ", "").lower() if isinstance(item, str) else ""
     if star in stars:
         yield from stars[star]
@@ -72,4 +74,6 @@ def _expanded(item: str, stars: Mapping[str, list[tuple[str, Column]]], place: P
     if expression.text.lower() == "null":
         do = f"write 'cast(null as string) AS {name}', or another type"
         raise place.mistake(f"{item!r} has no type", do)
-    yield expression.text, Column(legal_name(name, place), expression.type)
+    if keys.get(name.lower()) != expression.text:  # a key has its name already, which may be one of ours
+        legal_name(name, place)
+    yield expression.text, Column(name, expression.type)

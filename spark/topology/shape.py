@@ -77,7 +77,7 @@ def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
             do = "declare the other table and join it"
             raise sql.wrong(index, "a subquery reads a table that the plan does not know", do)
         if token.is_("over"):
-            do = "windows are not available in this release"
+            do = "aggregate the rows with group_by(...), or records in time with windowed_by(...)"
             raise sql.wrong(index, "a window function reads other rows, and an expression sees one", do)
         if sql.at(index + 1).kind == "string" and _MOVING_DATE.match(sql.at(index + 1).text):
             raise sql.wrong(index, f"{token.text} {sql.at(index + 1).text} {REPLAYED[0]}", REPLAYED[1])

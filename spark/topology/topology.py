@@ -27,6 +27,7 @@ from spark.topology.nodes import (
     Select,
     StreamJoin,
     Union,
+    Window,
     decoded,
     over,
     scans,
@@ -164,7 +165,7 @@ _KINDS: Final = {
             Select,
             StreamJoin,
         ),
-        *(Union, Settings, Source, Table, Topology),
+        *(Union, Window, Settings, Source, Table, Topology),
     )
 }
 

@@ -18,6 +18,7 @@ from spark.topology.nodes import (
     Select,
     StreamJoin,
     Union,
+    Window,
     inputs,
     is_stream,
     of_changes,
@@ -44,6 +45,9 @@ def title(node: Node) -> str:
             return f"{select_kind(node)} of {title(source)}"
         case Aggregate(source=source, by=by):
             return f"aggregate of {title(source)} by {', '.join(by)}"
+        case Window(source=source, by=by):
+            suppressed = "suppress of " if node.suppressed else ""
+            return f"{suppressed}windows of {title(source)} by {', '.join(by)}"
         case Explode(source=source, column=column):
             return f"flat_map({column}) of {title(source)}"
         case Join(left=left, right=right, how=how) | StreamJoin(left=left, right=right, how=how):
@@ -98,6 +102,27 @@ def stream_join_kind(join: StreamJoin) -> str:
     return f"stream-stream {join.how} join on {', '.join(join.key)}, {near}; reads records of the last {kept} again"
 
 
+def window_kind(window: Window) -> str:
+    """Windows in words: their kind and lengths, when they close, what is kept and what is read again."""
+    size = written(window.size)
+    if window.kind == "sliding":
+        which, closed = f"sliding windows of {size}", "is behind"
+    elif window.advance == window.size:
+        which, closed = f"tumbling windows of {size}", "reaches"
+    else:
+        which, closed = f"hopping windows of {size} every {written(window.advance)}", "reaches"
+    when = "a row once its window is closed" if window.suppressed else "a row as soon as its window has a record"
+    return (
+        f"in {which}, {when}; closed when stream time less {written(window.grace)} of grace {closed} its end; "
+        f"kept: the rows of windows, whose state they are; reads records of the last {written(open_for(window))} again"
+    )
+
+
+def open_for(window: Window) -> int:
+    """How far behind stream time a record can be and still count in an open window, in milliseconds."""
+    return window.size + window.grace
+
+
 def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
     """What a change of each stored input makes a step look at, in words."""
     match node:
@@ -114,6 +139,9 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             return tuple((scan, f"the keys of {words}{again}") for scan, words in costs(source))
         case Select(source=source) | Explode(source=source):
             return costs(source)
+        case Window(source=source):
+            back = f", and the records of {written(open_for(node))} before them"
+            return tuple((scan, words + back) for scan, words in costs(source))
         case StreamJoin(left=left, right=right):
             back = f", and the records of {written(max(node.before, node.after, 0) + node.grace)} before them"
             return tuple((scan, words + back) for side in (left, right) for scan, words in costs(side))
