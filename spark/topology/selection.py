@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.errors import Place
@@ -58,7 +58,7 @@ def _selected(
 
 
 def _expanded(
-    item: str, keys: Mapping[str, str], stars: Mapping[str, list[tuple[str, Column]]], place: Place
+    item: str, keys: Collection[str], stars: Mapping[str, list[tuple[str, Column]]], place: Place
 ) -> Iterator[tuple[str, Column]]:
     star = item.replace(" ", "").lower() if isinstance(item, str) else ""
     if star in stars:
@@ -74,6 +74,6 @@ def _expanded(
     if expression.text.lower() == "null":
         do = f"write 'cast(null as string) AS {name}', or another type"
         raise place.mistake(f"{item!r} has no type", do)
-    if keys.get(name.lower()) != expression.text:  # a key has its name already, which may be one of ours
+    if name.lower() not in keys:  # the name of a key may be one of ours
         legal_name(name, place)
     yield expression.text, Column(name, expression.type)

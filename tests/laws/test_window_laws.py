@@ -1,0 +1,314 @@
+"""Windows against a simulation that takes one record at a time, on hundreds of small random worlds in one frame.
+
+Each world is a topic, and its number the first column of every group. Stream time is a number for each of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from spark.operators.algebra import PRESENT, dropped, touched
+from spark.operators.order import reached
+from spark.topology.nodes import WINDOW, Column, Records, Scan, Window, WindowKind
+from tests.quick import quick_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column as Computed
+    from pyspark.sql import DataFrame, SparkSession
+
+    from resources.engine import Engine
+    from spark.operators.algebra import Span
+
+COUNT = 150  # worlds in a frame
+SIZE = 10
+SCHEMA = (
+    "world int, k string, v int, _timestamp timestamp, _topic string, _partition int, _offset bigint, "
+    "_batch bigint, _deleted boolean, _ordinal bigint"
+)
+CLICKS = Records(
+    Scan("_landing/clicks", ("world", "k"), (Column("world", "int"), Column("k", "string"), Column("v", "int")), True)
+)
+SELECT = (("n", "count(1)"), ("total", "sum(v)"), ("all", "sort_array(collect_list(v))"))
+AGGREGATES = (Column("n", "bigint"), Column("total", None), Column("all", None))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a world; its event time is in milliseconds."""
+
+    k: str | None
+    v: int | None
+    at: int | None
+    partition: int
+    offset: int
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What makes one record of a window the newest."""
+        return -1 if self.at is None else self.at, self.partition, self.offset
+
+
+Bounds = tuple[str, int, int]
+Rows = dict[Bounds, tuple[object, ...]]
+
+
+@dataclass
+class World:
+    """One world, a record at a time: stream time, the records in every window there is, and what was dropped."""
+
+    node: Window
+    time: int | None = None
+    accepted: list[Record] = field(default_factory=list)
+    held: dict[Bounds, list[Record]] = field(default_factory=dict)
+    published: Rows = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def span(self, records: Sequence[Record]) -> None:
+        """Take in the records of a span, in the order of time."""
+        for record in in_order(records):
+            self.take(record)
+            self.publish()
+
+    def is_open(self, end: int) -> bool:
+        """Whether a window that ends there is still open."""
+        if self.time is None:
+            return True
+        passed = self.time - self.node.grace
+        return end >= passed if self.node.kind == "sliding" else end > passed
+
+    def take(self, record: Record) -> None:
+        """One record: it moves stream time, and counts in its open windows."""
+        if record.at is not None and (self.time is None or record.at > self.time):
+            self.time = record.at
+        if record.v is None:
+            self.dropped["null value"] += 1
+        elif record.at is None:
+            self.dropped["no timestamp"] += 1
+        elif record.k is None:
+            self.dropped["null key"] += 1
+        elif self.node.kind == "sliding":
+            self.slide(record, record.at, record.k)
+        else:
+            starts = range(max(0, record.at - SIZE + 1), record.at + 1)
+            opened = [s for s in starts if s % self.node.advance == 0 and self.is_open(s + SIZE)]
+            for start in opened:
+                self.held.setdefault((record.k, start, start + SIZE), []).append(record)
+            self.dropped["late"] += not opened
+
+    def slide(self, record: Record, at: int, k: str) -> None:
+        """Join the windows that hold the record, and make those that are there because of it."""
+        if not self.is_open(at + 1 + SIZE):
+            self.dropped["late"] += 1
+            return
+        for (key, start, end), members in self.held.items():
+            if key == k and start <= at <= end and self.is_open(end):
+                members.append(record)
+        self.accepted.append(record)
+        others = [other for other in self.accepted if other.k == k]
+        starts = [max(0, at - SIZE), at + 1]
+        starts += [other.at + 1 for other in others if other.at is not None]
+        for start in starts:
+            inside = [other for other in others if other.at is not None and start <= other.at <= start + SIZE]
+            bounds = (k, start, start + SIZE)
+            if bounds not in self.held and inside and self.is_open(start + SIZE):
+                self.held[bounds] = inside
+
+    def publish(self) -> None:
+        """The rows of all windows; of suppressed ones, those that are closed now, for good."""
+        for bounds, members in self.held.items():
+            row = aggregated(members)
+            if not self.node.suppressed:
+                self.published[bounds] = row
+            elif not self.is_open(bounds[2]) and self.published.setdefault(bounds, row) != row:
+                raise AssertionError(f"a closed window {bounds} changed from {self.published[bounds]} to {row}")
+
+
+def aggregated(members: list[Record]) -> tuple[object, ...]:
+    """A window's row: the aggregates, and the coordinates of its newest record."""
+    values = sorted(member.v for member in members if member.v is not None)
+    return len(members), sum(values), values, *max(member.place for member in members)
+
+
+def in_order(records: Sequence[Record]) -> Iterator[Record]:
+    """The records as Kafka Streams takes them: always the one with the smallest time that is first in its partition."""
+    queues = {p: deque(r for r in records if r.partition == p) for p in sorted({r.partition for r in records})}
+    while any(queues.values()):
+        yield min((q for q in queues.values() if q), key=lambda q: -1 if q[0].at is None else q[0].at).popleft()
+
+
+def drawn(random: Random) -> list[Record]:
+    """The records of a world, in the order in which they land. Some are late, some jump far ahead."""
+    now, found = random.choice([0, 0, 7, 1000]), []
+    offsets: Counter[int] = Counter()
+    for _ in range(random.randint(1, 14)):
+        now += random.choice([0, 0, 1, 2, 3, 5, 9, 10, 11, 40])
+        at = max(0, now - random.choice([0, 0, 0, 1, 4, 9, 10, 11, 12, 20, 30, 45]))
+        partition = random.randint(0, 1)
+        k = random.choice("aaab") if random.random() < 0.95 else None
+        v = random.randint(-9, 9) if random.random() < 0.93 else None
+        found.append(Record(k, v, at if random.random() < 0.97 else None, partition, offsets[partition]))
+        offsets[partition] += 1
+    return found
+
+
+def cut(records: list[Record], random: Random, aligned: bool) -> list[list[Record]]:
+    """Three spans: cut anywhere, or so that the running maximum of each partition's times is in one span."""
+    if not aligned:
+        first, second = sorted(random.randint(0, len(records)) for _ in range(2))
+        return [records[:first], records[first:second], records[second:]]
+    times = sorted(random.randint(0, 60) for _ in range(2))
+    spans: list[list[Record]] = [[], [], []]
+    highest: dict[int, int] = {}
+    for record in records:
+        highest[record.partition] = max(highest.get(record.partition, 0), record.at or 0)
+        spans[sum(highest[record.partition] > time for time in times)].append(record)
+    return spans
+
+
+def window(kind: WindowKind, advance: int, grace: int, suppressed: bool) -> Window:
+    """Counts, sums and lists by world and key."""
+    columns = (Column("world", "int"), Column("k", "string"), *WINDOW, *AGGREGATES)
+    return Window(CLICKS, ("world", "k"), kind, SIZE, advance, grace, SELECT, columns, suppressed)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """All worlds' records up to a span."""
+
+    frame: DataFrame
+
+    def records(self, scan: Scan) -> DataFrame:  # noqa: ARG002  # there is one
+        """All of them."""
+        return self.frame.withColumn("_reached", F.lit(None).cast("bigint"))
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """A span of all worlds at once; each has its own stream time."""
+
+    before: Landed
+    new: DataFrame
+    few: bool
+    time_before: Computed | None
+    time_after: Computed
+
+    def records(self, scan: Scan) -> DataFrame:  # noqa: ARG002
+        """The new records."""
+        return reached(self.new)
+
+    def moved(self, scan: Scan) -> bool:  # noqa: ARG002
+        """They have."""
+        return True
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Computed as often as it is read."""
+        return frame
+
+
+@pytest.fixture(scope="module")
+def session(engine: Engine) -> Iterator[SparkSession]:
+    session = quick_session(engine)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    yield session
+    session.stop()
+
+
+def framed(session: SparkSession, spans: list[list[Record]], number: int) -> DataFrame:
+    """What a span brought to every world."""
+    records = [
+        (world, r.k, r.v, moment(r.at), f"t{world}", r.partition, r.offset, number, r.v is None, 0)
+        for world, span in enumerate(spans)
+        for r in span
+    ]
+    return session.createDataFrame(records, SCHEMA)
+
+
+def moment(at: int | None) -> datetime | None:
+    return None if at is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)
+
+
+def times(worlds: list[World]) -> Computed:
+    """Every world's stream time in microseconds, by its number."""
+    known = [part for n, world in enumerate(worlds) if world.time is not None for part in (n, world.time * 1000)]
+    return F.element_at(F.create_map(*map(F.lit, known)), F.col("world")) if known else F.lit(None).cast("bigint")
+
+
+def told(frame: DataFrame) -> dict[int, Rows]:
+    """The rows by world.
+
+    Raises:
+        AssertionError: a key is there twice, or without a row.
+    """
+    found: dict[int, Rows] = {}
+    bounds = [F.unix_millis(column.name) for column in WINDOW]
+    ours = [F.unix_millis("_timestamp"), F.col("_partition"), F.col("_offset")]
+    for row in frame.select(PRESENT, "world", "k", *bounds, "n", "total", "all", *ours).collect():
+        there, world, *rest = row
+        key, values = tuple(rest[:3]), tuple(rest[3:])
+        assert there
+        assert key not in found.setdefault(world, {})
+        found[world][key] = values
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "advance", "grace", "suppressed"),
+    [
+        *(("time", 10, 0, True), ("time", 10, 12, False), ("time", 4, 0, False), ("time", 3, 5, True)),
+        *(("sliding", 0, 0, False), ("sliding", 0, 4, True), ("sliding", 0, 25, False), ("sliding", 0, 0, True)),
+    ],
+)
+def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
+    session: SparkSession, kind: WindowKind, advance: int, grace: int, suppressed: bool
+) -> None:
+    node, random = window(kind, advance, grace, suppressed), Random(f"{kind} {advance} {grace} {suppressed}")
+    landed = [drawn(random) for _ in range(COUNT)]
+    cuts = [cut(records, random, aligned=n % 2 == 0) for n, records in enumerate(landed)]
+    worlds = [World(node) for _ in landed]
+    rows: list[Rows] = [{} for _ in landed]
+    late: list[Counter[str]] = [Counter() for _ in landed]
+    seen = framed(session, [[] for _ in landed], 0)
+    for number in range(3):
+        before, new = times(worlds), framed(session, [spans[number] for spans in cuts], number + 1)
+        for world, spans in zip(worlds, cuts, strict=True):
+            world.span(spans[number])
+        worlds_span: Any = Worlds(Landed(seen), new, number > 0, before if number else None, times(worlds))
+        span: Span = worlds_span  # but for stream time, which is a column
+        changed = touched(node, span)
+        assert changed is not None
+        for n, found in told(changed).items():
+            if suppressed:
+                assert not found.keys() & rows[n].keys(), "a closed window is there again"
+            rows[n].update(found)
+        refused = dropped(node, span)
+        assert refused is not None
+        for row in refused.groupBy("_topic", "_reason").count().collect():
+            late[int(row["_topic"][1:])][row["_reason"]] += row["count"]
+        seen = seen.unionByName(new)
+    for n, world in enumerate(worlds):
+        assert rows[n] == world.published, (n, cuts[n])
+        assert late[n] == +world.dropped, (n, cuts[n])
+    assert sum(len(found) for found in rows) > COUNT
+    assert all(sum(counted[reason] for counted in late) for reason in ("late", "null key", "null value"))
+
+
+@pytest.mark.parametrize("kind", ["time", "sliding"])
+def test_cuts_by_time_change_nothing_in_the_simulation(kind: WindowKind) -> None:
+    random = Random(kind)
+    for n in range(2000):
+        node = window(kind, 4, random.choice([0, 3, 20]), suppressed=n % 2 == 0)
+        records = drawn(random)
+        whole, pieces = World(node), World(replace(node))
+        whole.span(records)
+        for span in cut(records, random, aligned=True):
+            pieces.span(span)
+        assert (pieces.published, pieces.dropped) == (whole.published, whole.dropped)
