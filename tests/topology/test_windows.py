@@ -264,7 +264,7 @@ def test_every_mistake_is_told_with_its_remedy(node: str, told: str, ask: Act) -
     ],
 )
 def test_what_cannot_be_computed_again_is_stored(told: str, act: Act) -> None:
-    with pytest.raises(TopologyError, match="write .materialize") as caught:
+    with pytest.raises(TopologyError, match=r"write \.materialize") as caught:
         built(act)
     assert told in str(caught.value)
 
