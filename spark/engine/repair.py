@@ -29,7 +29,7 @@ from spark.engine.step import (
 )
 from spark.engine.stream import identity
 from spark.operators.algebra import ALL, PRESENT, at, cols, rows
-from spark.topology.nodes import Aggregate, inputs, is_stream
+from spark.topology.nodes import Aggregate, Window, inputs, is_stream, keeps_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,8 +67,8 @@ class Audited:
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
     """Compare a version (default: the newest) with its query over exactly the input versions that its commit names.
 
-    What depends on the span is read in span form: a stream, or a lookup-only join. The rows its commit wrote are what
-    the plan yields for the span that the commit names, at its stream time, and no other row changed.
+    What depends on the span is read in span form: a stream, windows, or a lookup-only join. The rows its commit wrote
+    are what the plan yields for the span that the commit names, at its stream time, and no other row changed.
 
     Raises:
         PlanChanged: the table was computed by another definition than the one given.
@@ -116,7 +116,7 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
 
 
 def _aggregates(plan: Node) -> bool:
-    return isinstance(plan, Aggregate) or any(_aggregates(source) for source in inputs(plan))
+    return isinstance(plan, Aggregate | Window) or any(_aggregates(source) for source in inputs(plan))
 
 
 def _expected(
@@ -134,7 +134,7 @@ def _expected(
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
     if not in_span_form(target.plan):
         return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
-    if is_stream(target.plan) and at.whole:
+    if keeps_time(target.plan) and at.whole:
         return replayed(doors, keeps, topology, target, path, commits)[0]
     if at.whole:
         return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
@@ -156,7 +156,7 @@ def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[d
 def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
-    A stored stream is replayed: the spans of its commits, at their cuts, yield what they should have yielded.
+    A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
 
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
     is replaced whole. The gate looks at all rows.
@@ -184,13 +184,13 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
 
 
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
-    if is_stream(work.target.plan):
+    if keeps_time(work.target.plan):
         return _replayed(doors, topology, work)
     return _put_right(work, rows(work.target.plan, ALL, work.now))
 
 
 def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
-    """A stored stream from the spans of its commits; from one span alone if its definition changed."""
+    """What keeps time from the spans of its commits; from one span alone if its definition changed."""
     commits = list(positions.commits(work.path, work.position.table))
     if commits:
         newest = commits[0].position

@@ -8,7 +8,7 @@ from spark.engine.changes import Beginning, Between, Pinned
 from spark.engine.errors import InputChanged
 from spark.engine.stream import Clock, clocked, emitted
 from spark.operators.algebra import drives, present, touched
-from spark.topology.nodes import Join, is_stream
+from spark.topology.nodes import Join, is_stream, keeps_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def in_span_form(plan: Node) -> bool:
     """Whether a plan's rows depend on the spans they were computed in."""
-    return is_stream(plan) or lookup_only(plan)
+    return keeps_time(plan) or lookup_only(plan)
 
 
 def lookup_only(node: Node) -> bool:
@@ -33,7 +33,7 @@ def lookup_only(node: Node) -> bool:
 def replayed(
     doors: Doors, keeps: Kept, topology: Topology, target: Table, path: str, commits: list[Commit]
 ) -> tuple[DataFrame, Clock]:
-    """A stored stream as the spans of its commits, newest first, yield it from nothing; and its clock behind them.
+    """What keeps time as the spans of its commits, newest first, yield it from nothing; and its clock behind them.
 
     Raises:
         InputChanged: the log was cleaned up, and the first spans are no longer in it.
@@ -67,16 +67,17 @@ def behind(
     span = span_between(doors, keeps, topology, own, was, at)
     begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped)
     plan = target.plan
+    ended = clocked(plan, span, begun)[0] if keeps_time(plan) else begun
+    span = span.at(begun.time, ended.time)
     if is_stream(plan):
-        ended, _ = clocked(plan, span, begun)
         if not any(span.moved(scan) for scan in drives(plan)):
             return own, ended
-        new = keeps.keep(emitted(target, span.at(begun.time, ended.time), at.n))
-        return own.unionByName(new), ended
+        return own.unionByName(keeps.keep(emitted(target, span, at.n))), ended
     written = touched(plan, span)
     if written is None:
-        return own, begun
-    return own.join(written, list(plan.key), "left_anti").unionByName(present(written)), begun
+        return own, ended
+    written = keeps.keep(written)
+    return own.join(written, list(plan.key), "left_anti").unionByName(present(written)), ended
 
 
 def span_between(

@@ -328,6 +328,11 @@ def is_stream(node: Node) -> bool:
             return False
 
 
+def keeps_time(node: Node) -> bool:
+    """Whether what a node holds depends on stream time, which goes from span to span."""
+    return is_stream(node) or isinstance(node, Window)
+
+
 def decoded(node: Node) -> bool:
     """Whether a table holds a topic's records as they were decoded, with no expression in between."""
     return isinstance(node, Latest) and isinstance(node.source, Records)
