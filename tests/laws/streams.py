@@ -19,6 +19,7 @@ from spark.engine.stream import emitted
 from spark.operators.algebra import cols, dropped
 from spark.operators.order import reached
 from spark.topology.nodes import Column, Node, Records, Scan, StreamJoin
+from spark.topology.topology import Table
 from tests.simulation import Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
 
 if TYPE_CHECKING:
@@ -383,7 +384,8 @@ def compare(plan: Node, cases: Sequence[Case], span: Spans) -> None:
     """
     sides = ("_left", "_right") if isinstance(plan, StreamJoin) else ()
     names = [*(column.name for column in plan.columns), "_timestamp", *IDENTIFIED, "_deleted", "_reached", *sides]
-    found = emitted(plan, span, 0).withColumn("_timestamp", F.unix_micros("_timestamp")).select(*cols(names)).collect()
+    table = Table("table", plan, followed=True)
+    found = emitted(table, span, 0).withColumn("_timestamp", F.unix_micros("_timestamp")).select(*cols(names)).collect()
     should = Counter(_told(case, row, names) for case in cases for row in case.happened.emitted)
     if (there := Counter(tuple(row) for row in found)) != should:
         raise Broken("records", there, should)

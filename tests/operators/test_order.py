@@ -85,7 +85,8 @@ def in_turn(case: Case) -> list[tuple[object, ...]]:
         queue: [row | {"_topic": queue[1], "_partition": queue[2]} for row in rows]
         for queue, rows in case.queues.items()
     }
-    time, found = case.time, []
+    time = case.time
+    found: list[tuple[object, ...]] = []
     for _, row in visited(named):
         time = later(time, row["_timestamp"])
         found.append((row["_topic"], row["_partition"], row["_offset"], time))
