@@ -1,8 +1,8 @@
 """The law of streams as one check: what a plan emits in each span of many small worlds is what the simulation says.
 
 A span of a world reads what was there before it, what came with it, the rows emitted earlier, and stream time: nothing
-else. So every span of every world, cut in every way, is a row's distance away from the others in one frame: a `world`
-column in front of every key, and topics of their own, keep them apart, and a world's number tells its two stream times.
+else. So every span of every world, cut in every way, is a world of its own in one frame: a `world` column in front of
+every key, and topics of their own, keep them apart, and a world's number tells its two stream times.
 The rows emitted earlier are the simulation's: where all spans agree, those of the operator are the same, by induction.
 """
 
@@ -11,16 +11,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from spark.engine.stream import emitted
+from spark.engine.stream import Arrived, Clock, clocked, emitted
 from spark.operators.algebra import cols, dropped
 from spark.operators.order import reached
 from spark.topology.nodes import Column, Node, Records, Scan, StreamJoin
 from spark.topology.topology import Table
-from tests.simulation import Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
+from tests.simulation import LEFT, Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ IDENTIFIED = ("_topic", "_partition", "_offset", "_ordinal")
 IDENTITY = "struct<_topic: string, _partition: int, _offset: bigint, _ordinal: bigint>"
 
 MILLISECOND = 1000
-NEVER = 63  # of stream time, in a world's number: no record had a time yet
+NEVER = 1023  # of stream time, in a world's number: no record had a time yet
 
 Cutting = list[list["Row"]]
 
@@ -104,11 +105,11 @@ def told(world: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
     return before, after
 
 
-def drawn(rng: random.Random, topics: Sequence[str], sizes: int = 14, spread: bool = True) -> list[Row]:
+def drawn(rng: random.Random, topics: Sequence[str], size: int, spread: bool = True) -> list[Row]:
     """The records of some topics; a key keeps to one partition unless they are `spread`."""
     clock, offsets, found = 0, Counter[tuple[str, int]](), []
-    for _ in range(rng.randrange(2, sizes)):
-        clock = min(clock + rng.choice((0, 0, 1, 1, 2, 3)), 40)
+    for _ in range(size):
+        clock += rng.choice((0, 0, 1, 1, 2, 3))
         at = max(clock - rng.choice((0, 0, 0, 0, 1, 2, 4, 8)), 0)
         topic, k = rng.choice(topics), rng.choice((None, *KEYS, *KEYS, *KEYS))
         partition = rng.choice(PARTITIONS) if spread or k is None else k % len(PARTITIONS)
@@ -126,7 +127,7 @@ def drawn(rng: random.Random, topics: Sequence[str], sizes: int = 14, spread: bo
 
 def drawn_table(rng: random.Random) -> Rows:
     """The rows of a table that is read at a pin."""
-    found = drawn(rng, ["g"])
+    found = drawn(rng, ["g"], rng.randrange(14))
     live = [row for row in found if row["k"] is not None and not row["_deleted"]]
     return {(0, row["k"]): row for row in live}
 
@@ -184,9 +185,9 @@ class Kind:
         Raises:
             Broken: "batch invariance", if cuts in time make a difference to the simulation itself.
         """
-        rng, numbers = random.Random(seed), iter(range(10**9))
+        rng, numbers = random.Random(seed), count()
         for world in range(worlds):
-            records = drawn(rng, self.topics, spread=self.spread)
+            records = drawn(rng, self.topics, rng.randrange(2, 14), self.spread)
             last = max((record["_timestamp"] or 0 for record in records), default=0)
             ways = [[records], cut_in_time(records, sorted(rng.randrange(last + 1) for _ in range(3)))]
             if world % 10 == 0:
@@ -374,6 +375,40 @@ def check(session: SparkSession, kind: Kind, seed: int, worlds: int, meaning: Me
     cases = list(kind.cases(seed, worlds, meaning))
     span = spans(session, kind, cases)
     compare(kind.plan, cases, span)
+
+
+def check_memory(session: SparkSession, kind: Kind, seed: int, size: int, meaning: Meaning) -> None:
+    """The same for one world, whose spans follow each other and remember their own rows, and stream time, as steps do.
+
+    Raises:
+        Broken: as above, or "clock".
+    """
+    rng = random.Random(seed)
+    pieces = cut_anywhere(rng, drawn(rng, kind.topics, size, kind.spread), 3)
+    tables: list[dict[Node, Rows]] = [{name: drawn_table(rng) for name in kind.pinned} for _ in range(4)]
+    cases, _ = kind.run(count(), pieces, tables, meaning)
+    clock, lost, own = Clock(), Counter[str](), None
+    for case in (replace(case, number=0) for case in cases):
+        was, span = clock.time, spans(session, kind, [case])
+        clock, arrived = clocked(kind.plan, span, clock)
+        span = replace(span.at(was, clock.time), own=span.own if own is None else own)
+        compare(kind.plan, [case], span)
+        found = emitted(Table("table", kind.plan, followed=True), span, 0)
+        own = (found if own is None else own.unionByName(found)).localCheckpoint()
+        lost += Counter(reason for _, reason in case.happened.dropped.elements())
+        should = Clock(case.happened.time, dict(lost)), behind(kind.plan, case.newer, was)
+        if (clock, arrived) != should:
+            raise Broken("clock", Counter([str((clock, arrived))]), Counter([str(should)]))
+
+
+def behind(plan: Node, span: Sequence[Row], time: int | None) -> Arrived:
+    """How many records a span brings to a stream that is at some time, and how far behind it they are."""
+    found = []
+    for _, record in visited(in_queues(span, {LEFT: [plan]})):
+        time = later(time, record["_timestamp"])
+        found.append(0 if time is None or record["_timestamp"] is None else time - record["_timestamp"])
+    mean = sum(found) / len(found) / MILLISECOND if found else 0.0
+    return Arrived(len(found), mean, max(found, default=0) / MILLISECOND)
 
 
 def compare(plan: Node, cases: Sequence[Case], span: Spans) -> None:

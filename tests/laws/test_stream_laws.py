@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Select, StreamJoin, Union
-from tests.laws.streams import COLUMNS, Kind, check, stream, table
+from tests.laws.streams import COLUMNS, Kind, check, check_memory, stream, table
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
@@ -154,6 +154,11 @@ def session(engine: Engine) -> Iterator[SparkSession]:
 @pytest.mark.parametrize(("name", "seed"), [*((name, 0) for name in SOME), *FAILED])
 def test_what_is_emitted_depends_on_the_order_of_records_alone(session: SparkSession, name: str, seed: int) -> None:
     check(session, KINDS[name], seed, WORLDS, MEANING)
+
+
+@pytest.mark.parametrize("name", ["table, left", "global, inner", "outer, asymmetric", "over merge"])
+def test_a_stream_remembers_its_own_rows_and_its_time(session: SparkSession, name: str) -> None:
+    check_memory(session, KINDS[name], seed=len(name), size=150, meaning=MEANING)
 
 
 @pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
