@@ -190,7 +190,8 @@ class Lookups:
 
 
 def _pair(one: int, other: int) -> int:
-    """Cantor's number of a pair of numbers."""
+    """Cantor's number of a pair of numbers, the first of which may be below zero."""
+    one = 2 * one if one >= 0 else -2 * one - 1
     return (one + other) * (one + other + 1) // 2 + other
 
 

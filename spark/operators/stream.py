@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, cols, records
+from spark.operators.order import from_zero
 from spark.topology.ddl import quoted
 from spark.topology.nodes import Changes, Explode, Records, Union
 
@@ -45,5 +46,6 @@ def _(node: Explode, read: Callable[[Node], DataFrame]) -> DataFrame:
         *cols(others), *cols(PLACED), F.expr(f"posexplode({quoted(node.column)}) AS (_element, {quoted(node.column)})")
     )
     # Cantor's pairing: one number for every pair of numbers, whatever was exploded or merged before.
-    nth = F.expr("div((_ordinal + _element) * (_ordinal + _element + 1), 2) + _element")
-    return each.withColumn("_ordinal", nth).select(*cols(column.name for column in node.columns), *cols(PLACED))
+    nth = F.expr("div((_nth + _element) * (_nth + _element + 1), 2) + _element")
+    numbered = each.withColumn("_nth", from_zero(F.col("_ordinal"))).withColumn("_ordinal", nth)
+    return numbered.select(*cols(column.name for column in node.columns), *cols(PLACED))

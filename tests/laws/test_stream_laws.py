@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Select, StreamJoin, Union
+from spark.operators.algebra import PLACED
+from spark.operators.algebra import records as emit_records
+from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Records, Select, StreamJoin, Union
 from tests.laws.streams import COLUMNS, Kind, check, check_memory, stream, table
 from tests.quick import quick_session
 
@@ -159,6 +161,17 @@ def test_what_is_emitted_depends_on_the_order_of_records_alone(session: SparkSes
 @pytest.mark.parametrize("name", ["table, left", "global, inner", "outer, asymmetric", "over merge"])
 def test_a_stream_remembers_its_own_rows_and_its_time(session: SparkSession, name: str) -> None:
     check_memory(session, KINDS[name], seed=len(name), size=150, meaning=MEANING)
+
+
+def test_each_element_of_each_record_has_a_number_of_its_own(session: SparkSession) -> None:
+    """Also of those that a join emitted alone, whose numbers are below zero."""
+    stored = session.range(-8, 9).selectExpr(
+        "id AS _ordinal",
+        "sequence(1, 4) AS a",
+        *(f"null AS {name}" for name in (*PLACED, "world", "k", "f", "v") if name != "_ordinal"),
+    )
+    found = emit_records(exploded(Records(table("s"))), lambda _: stored).select("_ordinal").distinct()
+    assert found.count() == 17 * 4
 
 
 @pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
