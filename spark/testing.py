@@ -144,6 +144,10 @@ class Batch:
         found = [was.rows[key] for key in self.after.tables[scan.table].changed if key in was.rows]
         return self.after.session.createDataFrame(found, was.schema)
 
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+        """A batch is taken whole."""
+        return None
+
     def records(self, scan: Scan) -> DataFrame:
         """The records that the batch brought, or the changes that it made of a table."""
         stored = self.after.tables[scan.table]

@@ -11,20 +11,26 @@ from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.errors import InputChanged
+from spark.engine.pin import before
 from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, col, cols
 from spark.operators.order import micros, reached
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark.engine.doors import Lakehouse
     from spark.engine.kept import Kept
-    from spark.engine.position import Cut, Input
+    from spark.engine.offsets import TopicOffsets
+    from spark.engine.position import Commit, Cut, Input
     from spark.topology.nodes import Scan
 
 FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
 LANDING = "_landing/"
+NOTHING = "false"
+"""The SQL of a condition that no record meets."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,17 @@ class Pinned:
         return found.withColumn("_reached", F.lit(None).cast("bigint"))
 
     def appended(self, scan: Scan) -> DataFrame:
-        """What was appended. Of a landing, what was decoded."""
+        """What was appended. Of a landing, what was decoded, up to the cut."""
         frame = self.stored(scan)
         if not scan.table.startswith(LANDING):
             return frame
-        return frame.where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
+        taken = frame.where("_error IS NULL").where(within({}, self.offsets(scan.table).offsets))
+        return taken.withColumn("_ordinal", F.lit(0).cast("bigint"))
+
+    def offsets(self, landing: str) -> TopicOffsets:
+        """How far a landing is read: it may hold more."""
+        name = landing.removeprefix(LANDING)
+        return next(at for topic, at in self.cut.items() if topic.partition("/")[2] == name)
 
     def changelog(self, scan: Scan) -> DataFrame:
         """All changes of a stored table that its change feed still tells."""
@@ -131,9 +143,11 @@ class Between:
     def few(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
         counts = [
-            sum(FEW if commit.rows is None else commit.rows for commit in found) for found in self._changed.values()
+            sum(FEW if commit.rows is None else commit.rows for commit in found)
+            for name, found in self._changed.items()
+            if not name.startswith(LANDING)
         ]
-        return max(counts, default=0) < FEW
+        return max([*counts, *(taken.records for taken in self._taken.values())], default=0) < FEW
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once if they are few."""
@@ -145,12 +159,14 @@ class Between:
 
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
+        if scan.table in self._taken:
+            return self._taken[scan.table].moved
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:
         """The records that a stream gained, or the changes of a stored table, each with the time reached there.
 
-        A stream's are found by their batch: statistics skip the files of older ones.
+        A stream's are found by their batch, and a landing's by offset: statistics skip the files of older ones.
         """
         if not scan.appended:
             return reached(self._table_records(scan))
@@ -162,7 +178,18 @@ class Between:
                     f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
                 )
             batches.append(commit.position.n)
-        return placed(scan, self.after.appended(scan).where(F.col("_batch") >= min(batches)))
+        found = self.after.appended(scan)
+        if scan.table in self._taken:
+            since, until = (pinned.offsets(scan.table).offsets for pinned in (self.before, self.after))
+            return placed(scan, found.where(within(since, until)))
+        return placed(scan, found.where(F.col("_batch") >= min(batches)))
+
+    def alongside(self, scan: Scan) -> DataFrame | None:
+        """The records from before the span that landed together with some of it; None where there are none."""
+        taken = self._taken.get(scan.table)
+        if taken is None or taken.begun is None:
+            return None
+        return self.before.records(scan).where(F.col("_batch") >= taken.begun)
 
     def _table_records(self, scan: Scan) -> DataFrame:
         if self._replaced(scan):
@@ -217,6 +244,22 @@ class Between:
         return now.unionByName(gone.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
 
     @cached_property
+    def _taken(self) -> dict[str, Taken]:
+        """By landing, what the span takes of it."""
+        return {
+            name: taken(
+                self.before.offsets(name),
+                self.after.offsets(name),
+                (self.before.inputs[name].version, self.after.inputs[name].version),
+                positions.commits(
+                    self.after.lakehouse.table(self.after.topology, name), f"{self.after.topology}/{name}"
+                ),
+            )
+            for name in self.after.inputs
+            if name.startswith(LANDING)
+        }
+
+    @cached_property
     def _changed(self) -> dict[str, list[positions.Changed]]:
         """By input, the commits in the span that changed data, newest first."""
         return {
@@ -228,6 +271,42 @@ class Between:
             )
             for name, pinned in self.after.inputs.items()
         }
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a span takes of a landing: at most so many records, and whether any at all.
+
+    `begun` is the batch of which an earlier span took a part, if there is one.
+    """
+
+    records: int
+    moved: bool
+    begun: int | None
+
+
+def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]) -> Taken:
+    """What lies between two offsets of a landing, by its commits, newest first."""
+    records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
+    if records == 0:
+        return Taken(0, moved=False, begun=None)
+    moved, begun = versions[0] != versions[1], None
+    for commit in commits:
+        [landed] = commit.position.cut.values()
+        if not before(since, landed):
+            if not before(landed, since):
+                begun = None  # a batch was taken whole, and the next one not at all
+            break
+        begun = commit.position.n
+        moved = moved or commit.version == versions[1]
+    return Taken(records, moved, begun)
+
+
+def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
+    """Whether a record of a landing lies between two offsets of its partition, as SQL."""
+    ranges = {p: (since.get(p, 0), end) for p, end in until.items() if since.get(p, 0) < end}
+    each = [f"(_partition = {p} AND _offset >= {start} AND _offset < {end})" for p, (start, end) in ranges.items()]
+    return " OR ".join(each) or NOTHING
 
 
 @dataclass(frozen=True)
@@ -287,6 +366,10 @@ class Beginning:
     def previous(self, scan: Scan) -> DataFrame:
         """No rows."""
         return self.after.stored(scan).where("false")
+
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002
+        """Nothing was there before."""
+        return None
 
     def records(self, scan: Scan) -> DataFrame:
         """All records, or all changes, each with the time reached there."""

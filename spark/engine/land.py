@@ -91,6 +91,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 inputs={},
                 data_version=state.data_version,
                 floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
+                release=state.position.release,
             )
             seen = Observation()
             records = _read(session, doors.kafka, topology, source, start, end)

@@ -37,6 +37,20 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Release:
+    """How far steps may go in what has landed: a cut, by which run, and the newest time of every partition up to it.
+
+    Times are microseconds since 1970, by topic and partition; `enforced` are the topics whose records were let go
+    although a partition beside them was empty.
+    """
+
+    run: str
+    cut: Cut
+    times: dict[str, dict[int, int]]
+    enforced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Position:
     """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
 
@@ -44,7 +58,8 @@ class Position:
     not only those a span touched; `floor` holds the first offsets that were still on the broker when a topic was first
     landed, where they were not 0.
     Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
-    the records that had no part in it so far.
+    the records that had no part in it so far. `enforced` counts the steps that were made although an input was empty;
+    `release` is kept by one landing for all of a topology (`spark.engine.sync`).
     """
 
     table: str
@@ -58,6 +73,8 @@ class Position:
     floor: dict[int, int] = field(default_factory=dict)
     time: int | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    enforced: int = 0
+    release: Release | None = None
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""
@@ -72,11 +89,13 @@ class Position:
             return None
         if not isinstance(fields, dict) or fields.pop("tidetable", None) != 1:
             return None
-        fields["cut"] = {
-            topic: TopicOffsets(at["topic_id"], _by_partition(at["offsets"])) for topic, at in fields["cut"].items()
-        }
+        fields["cut"] = _cut(fields["cut"])
         fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
         fields["floor"] = _by_partition(fields["floor"])
+        if (release := fields.get("release")) is not None:
+            times = {topic: _by_partition(known) for topic, known in release["times"].items()}
+            enforced = tuple(release["enforced"])
+            fields["release"] = Release(release["run"], _cut(release["cut"]), times, enforced)
         return Position(**fields)
 
 
@@ -90,6 +109,8 @@ class Commit:
     position: Position
     metrics: dict[str, int]
     """What Delta counted in it."""
+    at: int = 0
+    """When it was made, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,8 @@ class State:
     properties: dict[str, str]
     metrics: dict[str, int]
     """What Delta counted in the commit that carries the position."""
+    at: int = 0
+    """When that commit was made, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +146,7 @@ class _Entry:
     metadata: str | None
     metrics: dict[str, int]
     overwrites: bool
+    at: int
 
 
 def read(path: str, table: str) -> State | None:
@@ -144,7 +168,7 @@ def read(path: str, table: str) -> State | None:
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
             f"{_remedy(table)}"
         )
-    return _state(delta, newest.data_version, position, newest.metrics)
+    return _state(delta, newest.data_version, position, newest.metrics, newest.at)
 
 
 def app(position: Position) -> str:
@@ -205,9 +229,9 @@ def _anchor(delta: DeltaTable, path: str, table: str) -> Position:
     return anchor
 
 
-def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int]) -> State:
+def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int], at: int = 0) -> State:
     metadata = delta.metadata()
-    return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics)
+    return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics, at)
 
 
 def _commits(history: Iterable[_Entry], anchor: Position) -> Iterator[Commit]:
@@ -227,7 +251,7 @@ def _commits(history: Iterable[_Entry], anchor: Position) -> Iterator[Commit]:
         count = changed_rows(entry)
         if position is not None and app(position) == app(anchor) and position.n != RETIRED:
             data_version = position.data_version if count == 0 else entry.version
-            yield Commit(entry.version, max(data_version, foreign), position, entry.metrics)
+            yield Commit(entry.version, max(data_version, foreign), position, entry.metrics, entry.at)
             if position.n == 0:
                 return
             foreign = 0
@@ -265,7 +289,8 @@ def _entry(found: dict[str, Any]) -> _Entry:
     counted = found.get("operationMetrics") or {}
     metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
     overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
-    return _Entry(found["version"], found.get("operation", ""), found.get("userMetadata"), metrics, overwrites)
+    operation, metadata = found.get("operation", ""), found.get("userMetadata")
+    return _Entry(found["version"], operation, metadata, metrics, overwrites, found.get("timestamp", 0))
 
 
 def _remedy(table: str) -> str:
@@ -287,6 +312,10 @@ def changed_rows(entry: _Entry) -> int | None:
             return 0
         case _:
             return None
+
+
+def _cut(cut: Mapping[str, Any]) -> Cut:
+    return {topic: TopicOffsets(at["topic_id"], _by_partition(at["offsets"])) for topic, at in cut.items()}
 
 
 def _by_partition(offsets: Mapping[str, int]) -> dict[int, int]:

@@ -168,7 +168,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
-        pins = pin(doors, topology.name, target)
+        pins = pin(doors, topology, target)
         if not pins.inputs:
             raise InputChanged(
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"

@@ -18,7 +18,7 @@ from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
-from spark.engine.pin import Pins, pin
+from spark.engine.pin import Pins, before, pin
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity, windowed
 from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
 from spark.topology.nodes import Window, is_stream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.engine.doors import Doors
-    from spark.engine.position import Position, State
+    from spark.engine.position import Cut, Position, State
     from spark.topology.topology import Table, Topology
 
 TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
@@ -110,9 +110,9 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         state = positions.read(path, name)
         if state is not None:
             check_definition(topology, target, state)
-        pins = pin(doors, topology.name, target)
+        pins = pin(doors, topology, target)
         here = ({}, {}) if state is None else (state.position.inputs, state.position.cut)
-        if (pins.inputs, pins.cut) == here or not pins.inputs:
+        if (pins.inputs, pins.cut) == here or not pins.inputs or _past(here[1], pins.cut):
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
@@ -180,6 +180,7 @@ def working(
             inputs=pins.inputs,
             data_version=state.data_version,
             whole=False,
+            enforced=state.position.enforced + pins.enforced,
         )
         with keeping(session) as keeps:
             yield Work(session, target, path, state, position, now, keeps, gate)
@@ -353,6 +354,11 @@ def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
     raise PlanChanged(
         "\n".join([f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"])
     )
+
+
+def _past(here: Cut, pinned: Cut) -> bool:
+    """Whether a table is further than what steps may take, as it is where that was limited after it stepped."""
+    return any(topic in pinned and before(pinned[topic], offsets) for topic, offsets in here.items())
 
 
 def _check_inputs(was: Position, will: Position) -> None:

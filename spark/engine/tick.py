@@ -1,4 +1,7 @@
-"""One tick: capture the cut once, land every topic to it, then step every table in topological order."""
+"""One tick: capture the cut once, land every topic to it, then step every table in topological order.
+
+Steps take what has landed, or as much of it as `spark.engine.sync` lets go.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
 from spark.engine.step import Gate, Stepped, step
+from spark.engine.sync import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +74,8 @@ def tick(
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(landing, topology.sources))
+        with _failing(topology.sources[0].landing):
+            release(doors, topology, run)
         for level in levels(topology):
             list(pool.map(stepping, level))
     return Ticked(landed, stepped, failed)

@@ -96,6 +96,9 @@ class Span(Protocol):
     def records(self, scan: Scan) -> DataFrame:
         """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
 
+    def alongside(self, scan: Scan) -> DataFrame | None:
+        """The records from before the span that landed together with some of it; None where there are none."""
+
     @property
     def time_before(self) -> int | Column | None:
         """Stream time at the earlier position, in microseconds; None before any record with a timestamp.
@@ -173,6 +176,13 @@ def history(node: Node, now: Snapshot) -> DataFrame:
         return now.records(source)
 
     return records(node, read)
+
+
+def alongside(node: Node, span: Span) -> DataFrame | None:
+    """The earlier records of a stateless stream of one input that landed together with some that the span adds."""
+    [scan] = drives(node)
+    found = span.alongside(scan)
+    return None if found is None else records(node, lambda _: found)
 
 
 def gained(node: Node, span: Span) -> DataFrame | None:

@@ -2,7 +2,8 @@
 
 Newest is by offset within a partition. A key that lives in several partitions takes, of the last records that one
 landing step found in each, the one with the greatest (timestamp, partition, offset); a later landing step goes before
-an earlier one. So a step needs only the records it gained: a key's newest record is always among them.
+an earlier one. So a step needs only the records it gained: a key's newest record is always among them, or, where a
+landing step was taken in pieces, among those of that landing step.
 
 It is not where several topics are merged, whose landing steps have no order between them, nor where a stream took
 another key, whose records come from several partitions, nor in a versioned table, where the timestamp alone decides.
@@ -22,6 +23,7 @@ from spark.operators.algebra import (
     STREAMED,
     Snapshot,
     Span,
+    alongside,
     among,
     at,
     cols,
@@ -43,9 +45,12 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     new = gained(latest.source, span)
     if new is None:
         return None
-    if by_arrival(latest):
+    earlier = alongside(latest.source, span) if by_arrival(latest) else None
+    if by_arrival(latest) and earlier is None:
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
+    if earlier is not None:
+        return newest(latest, new.unionByName(among(earlier, keys, latest.key, span.few)))
     return newest(latest, among(history(latest.source, span.after), keys, latest.key, span.few))
 
 

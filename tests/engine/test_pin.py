@@ -58,7 +58,7 @@ def written(tmp_path: Path, kafka: Kafka) -> Doors:
 
 def pins(doors: Doors) -> Pins:
     """The pins of C."""
-    return pin(doors, NAME, diamond(TOPIC).table("c"))
+    return pin(doors, diamond(TOPIC), diamond(TOPIC).table("c"))
 
 
 def test_inputs_at_one_cut_are_pinned_where_their_data_changed_last(written: Doors) -> None:

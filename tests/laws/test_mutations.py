@@ -97,6 +97,10 @@ class Stale:
         """As it is."""
         return self.span.records(scan)
 
+    def alongside(self, scan: Scan) -> DataFrame | None:
+        """As it is."""
+        return self.span.alongside(scan)
+
 
 def nothing(frame: DataFrame) -> DataFrame:
     return frame.where("false")

@@ -155,3 +155,7 @@ class Moves:
     def records(self, scan: Scan) -> DataFrame:
         """The records of the later batches."""
         return reached(self.after.decoded(scan).where(F.col("_batch") > 1))
+
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+        """A batch is taken whole."""
+        return None

@@ -72,6 +72,10 @@ class DrawnSpan:
         """The drawn new records of a landing."""
         return reached(decoded(self.changed[scan.table]))
 
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+        """A batch is taken whole."""
+        return None
+
 
 def decoded(records: DataFrame) -> DataFrame:
     """The drawn records but those that did not decode."""

@@ -1,0 +1,324 @@
+"""Time synchronisation (KIP-353): how far the steps may take what has landed.
+
+A tick lands everything. Where the topology limits the records of a tick, or waits for empty inputs, the steps take less
+of it: a cut at one event time across topics and partitions, the same for all tables. Of every partition it is the
+longest prefix whose running maximum of event times, begun where the last cut ended, is not behind that time; so what
+streams emit is what they would have emitted of the whole, and tables end where they would have ended.
+
+A slice is the latest such time up to which there are no more than `max_records_per_tick` records, and at least one.
+
+Held back is, with `max_task_idle_ms` above 0, among topics that a table reads together, every record that is newer than
+the newest one that some partition ever had: that partition is empty, and may yet have older records. A partition that
+never had a record holds back everything. After the oldest held record has been landed for so long, all of them go; that
+is counted as enforced. When it was landed, the commit tells that landed it, so the deadline survives any restart.
+Global tables neither wait nor are waited for: they are read at the pin.
+
+The cut is kept in a commit of the first topic's landing, the keeper: one commit, so it holds for all topics or for
+none; behind its fence, so of two ticks at once one decides; and every step of a tick, or one that runs alone, finds the
+same. It could not be found from the tables' own commits: a table that failed is behind, and one that stepped first in
+a tick is ahead of the others, and both would be taken for the last cut. Those commits do tell how far steps had come
+before there was a keeper.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
+from deltalake import DeltaTable, QueryBuilder
+
+from spark.engine import commit
+from spark.engine import position as positions
+from spark.engine.changes import NOTHING, within
+from spark.engine.errors import NotCommitted
+from spark.engine.offsets import TopicOffsets
+from spark.engine.pin import lowers
+from spark.engine.position import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark.engine.doors import Doors, Lakehouse
+    from spark.engine.position import Position
+    from spark.topology.topology import Source, Topology
+
+TRIES = 5  # lost races before a release gives up; each one means that another run did release something
+
+NEVER, UNTIMED, ALWAYS = -(2**63), 1 - 2**63, 2**63 - 1
+"""Microseconds: before every record, the place of one whose partition had no event time yet, behind every record."""
+
+PLACED = pa.schema([(name, pa.int64()) for name in ("_partition", "_offset", "_batch", "_reached")])
+REACHED = """
+SELECT _partition, _offset, _batch, max(CASE WHEN _error IS NULL THEN _timestamp END)
+    OVER (PARTITION BY _partition ORDER BY _offset ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _reached
+FROM landing WHERE {where}
+"""
+NEWEST = """
+SELECT _partition, max(_timestamp) AS _reached FROM landing WHERE _error IS NULL AND ({where}) GROUP BY _partition
+"""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Records of a partition that are held back, for which others, since when, and until when.
+
+    Times are milliseconds since 1970; those waited for are named `<topic>-<partition>`.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    waits_for: tuple[str, ...]
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class _Backlog:
+    """What a landing holds beyond the last cut: its records with the time reached at each."""
+
+    source: Source
+    topic: str
+    """With the cluster, as cuts name it."""
+    end: TopicOffsets
+    records: pa.Table
+    seen: dict[int, int]
+    """The newest time that a partition had up to the last cut."""
+    landed_at: Mapping[int, int]
+    """When each batch was landed, in milliseconds since 1970."""
+
+    @cached_property
+    def newest(self) -> dict[int, int]:
+        """The newest time that a partition ever had."""
+        return self.times(ALWAYS)
+
+    def times(self, until: int) -> dict[int, int]:
+        """The newest time that a partition had up to a cut."""
+        taken = self.records.filter(pc.less_equal(self.records["_reached"], until))
+        timed = taken.filter(pc.greater(taken["_reached"], UNTIMED))
+        return _later(_by_partition(timed, "_reached", "max"), self.seen)
+
+    def beyond(self, until: int) -> pa.Table:
+        """The records that a cut leaves."""
+        return self.records.filter(pc.greater(self.records["_reached"], until))
+
+    def cut(self, until: int) -> TopicOffsets:
+        """The longest prefix of every partition whose times are not behind one."""
+        return replace(self.end, offsets={**self.end.offsets, **_by_partition(self.beyond(until), "_offset", "min")})
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Topics that tables read together: up to which time every partition of theirs has been seen, and what waits."""
+
+    backlogs: tuple[_Backlog, ...]
+    frontier: int = ALWAYS
+    waiting: tuple[Waiting, ...] = ()
+
+    def until(self, now: int) -> int:
+        """Up to which time its records may go."""
+        return ALWAYS if any(one.until <= now for one in self.waiting) else self.frontier
+
+
+def release(doors: Doors, topology: Topology, run: str) -> Release | None:
+    """Let the steps of a run take what they may, once a run. None where they may take everything.
+
+    Raises:
+        NotCommitted: other runs kept committing first.
+    """
+    if not lowers(topology.settings):
+        return None
+    name = topology.sources[0].landing
+    path = doors.lakehouse.table(topology.name, name)
+    for _ in range(TRIES):
+        keeper = positions.read(path, f"{topology.name}/{name}")
+        if keeper is None or keeper.position.n == 0:
+            return None
+        was = keeper.position.release
+        if was is not None and was.run == run:
+            return was
+        wanted = _released(topology, _backlogs(doors.lakehouse, topology, was), run, _now())
+        if was is not None and (was.cut, was.times) == (wanted.cut, wanted.times):
+            return was
+        at = keeper.position
+        position = replace(at, n=at.n + 1, run=run, data_version=keeper.data_version, release=wanted)
+        session = doors.engine.session()
+        try:
+            nothing = session.read.format("delta").load(path).where("false")
+            if commit.append(nothing, path, position) is not None:
+                return wanted
+        finally:
+            session.stop()
+    raise NotCommitted(
+        f"{topology.name}: {TRIES} times another run committed first; is more than one tick of it running?"
+    )
+
+
+def waiting(lakehouse: Lakehouse, topology: Topology) -> list[Waiting]:
+    """What is held back, or was until its deadline if that has passed since the last tick. Starts nothing."""
+    if topology.settings.max_task_idle_ms <= 0:
+        return []
+    name = topology.sources[0].landing
+    keeper = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
+    was = None if keeper is None else keeper.position.release
+    return [one for group in _groups(topology, _backlogs(lakehouse, topology, was)) for one in group.waiting]
+
+
+def concerning(topology: Topology, name: str, found: Iterable[Waiting]) -> tuple[Waiting, ...]:
+    """What of it is held back from a table; or of a landing, by its name `_landing/<topic>`."""
+    topics = behind(topology)[name]
+    return tuple(one for one in found if one.topic in topics)
+
+
+def behind(topology: Topology) -> dict[str, set[str]]:
+    """The topics behind every landing and every table."""
+    topics = {source.landing: {source.topic} for source in topology.sources}
+    for table in topology.tables:
+        topics[table.name] = set().union(*(topics[scan.table] for scan in table.inputs))
+    return topics
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _released(topology: Topology, backlogs: list[_Backlog], run: str, now: int) -> Release:
+    """How far steps may go at a moment."""
+    groups = _groups(topology, backlogs)
+    end = _slice(topology.settings.max_records_per_tick, groups, now)
+    cut = {one.topic: one.end for one in backlogs}  # a global table's is not cut
+    times: dict[str, dict[int, int]] = {}
+    enforced: list[str] = []
+    for group in groups:
+        until = min(end, group.until(now))
+        if any(one.beyond(group.frontier).num_rows > one.beyond(until).num_rows for one in group.backlogs):
+            enforced += [one.topic for one in group.backlogs]
+        for one in group.backlogs:
+            cut[one.topic], times[one.topic] = one.cut(until), one.times(until)
+    return Release(run, cut, times if topology.settings.max_task_idle_ms > 0 else {}, tuple(enforced))
+
+
+def _slice(limit: int | None, groups: list[_Group], now: int) -> int:
+    """The latest time up to which there are no more than so many records that may go; at least the earliest record."""
+    if limit is None:
+        return ALWAYS
+    may_go = [
+        reached.filter(pc.less_equal(reached, group.until(now)))
+        for group in groups
+        for one in group.backlogs
+        for reached in one.records["_reached"].chunks
+    ]
+    reached = pa.chunked_array(may_go, pa.int64()).combine_chunks().sort()
+    if len(reached) <= limit:
+        return ALWAYS
+    first_left: int = reached[limit].as_py()
+    last_taken: int | None = pc.max(reached.filter(pc.less(reached, first_left))).as_py()
+    return first_left if last_taken is None else last_taken
+
+
+def _groups(topology: Topology, backlogs: list[_Backlog]) -> list[_Group]:
+    """The topics that tables read together, through whatever other tables; global tables apart."""
+    streams = [one for one in backlogs if one.source.kind != "global_table"]
+    together: list[set[str]] = []
+    for every in behind(topology).values():
+        topics = every & {one.source.topic for one in streams}
+        joined = [group for group in together if group & topics]
+        together = [group for group in together if group not in joined] + [topics.union(*joined)]
+    found = (tuple(one for one in streams if one.source.topic in topics) for topics in together)
+    return [_held(group, topology.settings.max_task_idle_ms) for group in found if group]
+
+
+def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
+    """What of a group is newer than the newest record of one of its partitions."""
+    if idle <= 0 or len(backlogs) < 2:
+        return _Group(backlogs)
+    seen = {(one.source.topic, p): one.newest.get(p, NEVER) for one in backlogs for p in one.end.offsets}
+    frontier = min(seen.values(), default=ALWAYS)
+    held = {one.source.topic: one.beyond(frontier) for one in backlogs}
+    reached = [pc.min(records["_reached"]).as_py() for records in held.values() if records.num_rows > 0]
+    if not reached:
+        return _Group(backlogs)
+    waits_for = tuple(f"{topic}-{partition}" for (topic, partition), newest in seen.items() if newest < min(reached))
+    since = min(
+        one.landed_at.get(pc.min(held[one.source.topic]["_batch"]).as_py(), 0)
+        for one in backlogs
+        if held[one.source.topic].num_rows > 0
+    )
+    found = (
+        Waiting(topic, partition, count, waits_for, since, since + idle)
+        for topic, records in held.items()
+        for partition, count in sorted(_by_partition(records, "_offset", "count").items())
+    )
+    return _Group(backlogs, frontier, tuple(found))
+
+
+def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> list[_Backlog]:
+    """What every landing holds beyond the last cut, or beyond where a table is that stepped without one."""
+    stepped = [
+        state.position
+        for table in topology.tables
+        if (state := positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"))
+    ]
+    found = []
+    for source in topology.sources:
+        path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"
+        one = _backlog(path, name, source, was, stepped, topology.settings.max_task_idle_ms)
+        found += [] if one is None else [one]
+    return found
+
+
+def _backlog(
+    path: str, name: str, source: Source, was: Release | None, stepped: list[Position], idle: int
+) -> _Backlog | None:
+    state = positions.read(path, name)
+    if state is None or state.position.n == 0:
+        return None
+    [(topic, end)] = state.position.cut.items()
+    released = {} if was is None or topic not in was.cut else was.cut[topic].offsets
+    cuts = [released, *(position.cut[topic].offsets for position in stepped if topic in position.cut)]
+    base = {p: min(last, max(cut.get(p, 0) for cut in cuts)) for p, last in end.offsets.items()}
+    landing = DeltaTable(path, version=state.version)
+    seen: dict[int, int] = {}
+    if idle > 0 and source.kind != "global_table":
+        known = None if was is None else was.times.get(topic)
+        seen = _newest(landing, {}, base) if known is None else _later(known, _newest(landing, released, base))
+    landed_at = {commit.position.n: commit.at for commit in positions.commits(path, name)}
+    records = PLACED.empty_table() if source.kind == "global_table" else _placed(landing, base, end.offsets)
+    return _Backlog(source, topic, end, records, seen, landed_at)
+
+
+def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:
+    """The records between two offsets, each with the time that its partition reached there."""
+    where = within(since, until)
+    if where == NOTHING:
+        return PLACED.empty_table()
+    records = _asked(landing, REACHED.format(where=where))
+    return records.set_column(3, "_reached", pc.fill_null(records["_reached"], UNTIMED)).cast(PLACED)
+
+
+def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
+    """The newest time of every partition between two offsets."""
+    where = within(since, until)
+    if where == NOTHING:
+        return {}
+    return _by_partition(_asked(landing, NEWEST.format(where=where)).drop_null(), "_reached", "max")
+
+
+def _asked(landing: DeltaTable, query: str) -> pa.Table:
+    """What a query finds, its times in microseconds since 1970."""
+    found = pa.table(QueryBuilder().register("landing", landing).execute(query).read_all())
+    times = found["_reached"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    return found.set_column(found.schema.get_field_index("_reached"), "_reached", times)
+
+
+def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+    return {p: max(one.get(p, NEVER), other.get(p, NEVER)) for p in sorted(one.keys() | other.keys())}
+
+
+def _by_partition(records: pa.Table, column: str, aggregate: str) -> dict[int, int]:
+    found = records.group_by("_partition").aggregate([(column, aggregate)])
+    return dict(zip(found["_partition"].to_pylist(), found[f"{column}_{aggregate}"].to_pylist(), strict=True))
