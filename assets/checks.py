@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from assets.lag import moment, told
 from assets.specs import word
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from assets.gates import Suite, Verdict
+    from spark.engine.sync import Waiting
 
 VERSION = "delta/version"
 """In a check's metadata: the newest data version it speaks of. A refusal has none, since nothing was committed."""
+
+TIME_SYNC = "time_sync"
 
 RECORDS = 10  # of a check, looked at for the newest evaluation: more runs than this were hardly killed in a row
 
@@ -57,6 +63,37 @@ def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, vers
         check_name=check_name(suite),
         metadata={VERSION: version},
         description="No new rows; those of this version passed the gate when they were committed.",
+    )
+
+
+def sync_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check of a table that may wait for an empty partition."""
+    why = "Whether records are held back because a partition beside theirs is empty: which, for what, until when."
+    return dg.AssetCheckSpec(TIME_SYNC, asset=key, blocking=False, description=why)
+
+
+def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
+    """The check of a step: what it had to leave for later."""
+    records = [
+        dg.TableRecord(
+            {
+                "partition": f"{one.topic}-{one.partition}",
+                "records": one.records,
+                "waits for": ", ".join(one.waits_for),
+                "since": moment(one.since),
+                "until": moment(one.until),
+            }
+        )
+        for one in held
+    ]
+    columns = ("partition", "records", "waits for", "since", "until")
+    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
+    return dg.AssetCheckResult(
+        passed=not held,
+        check_name=TIME_SYNC,
+        metadata={"held": dg.MetadataValue.table(records, schema=schema)} if held else {},
+        severity=dg.AssetCheckSeverity.WARN,
+        description="; ".join(map(told, held)) or "Nothing waits for an empty partition.",
     )
 
 

@@ -19,6 +19,7 @@ from spark.engine.land import land
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
 from spark.engine.step import step
+from spark.engine.sync import concerning, release, waiting
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
@@ -136,11 +137,14 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
 def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite | None) -> dg.AssetsDefinition:
     path, name = lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
     spec = table_spec(topology, table, lakehouse)
+    specs = [] if suite is None else [checks.check_spec(suite, spec.key)]
+    if waits := topology.settings.max_task_idle_ms > 0:
+        specs.append(checks.sync_spec(spec.key))
 
     @dg.multi_asset(
         name=word(topology.name, table.name),
         specs=[spec],
-        check_specs=[] if suite is None else [checks.check_spec(suite, spec.key)],
+        check_specs=specs,
         pool=name,
     )
     def stepping(
@@ -149,6 +153,7 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
         gate = None if suite is None else SuiteGate(topology, table, suite)
         try:
             with retried():
+                release(tidetable.doors(), topology, context.run.run_id)
                 stepped = step(tidetable.doors(), topology, table, context.run.run_id, gate)
         except dg.Failure as failure:
             # The check tells why; the failure keeps what follows in this run from stepping.
@@ -163,6 +168,8 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
                 yield checks.unchanged(context.instance, suite, spec.key, version)
             else:
                 yield checks.passed(suite, gate.verdict, version)
+        if waits:
+            yield checks.synchronised(concerning(topology, table.name, waiting(lakehouse, topology)))
 
     return stepping
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
 from spark.engine.errors import PositionLost
 from spark.engine.pin import before
+from spark.engine.sync import concerning, waiting
 
 if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
-    from spark.engine.position import Cut, State
+    from spark.engine.position import Cut, Position, State
+    from spark.engine.sync import Waiting
     from spark.topology import Topology
 
 
@@ -22,7 +27,8 @@ class Standing:
     """Where a landing or a table stands.
 
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
-    that keep it from the newest cut. `trouble` is what its log cannot answer for.
+    that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
+    it, or in it, until a partition that is empty has newer ones.
     """
 
     table: str
@@ -31,6 +37,7 @@ class Standing:
     waiting_for: tuple[str, ...] = ()
     trouble: str | None = None
     recreated: bool = False
+    held: tuple[Waiting, ...] = ()
 
     @property
     def behind(self) -> bool:
@@ -49,13 +56,37 @@ def standings(lakehouse: Lakehouse, topology: Topology, ends: Cut | None) -> lis
         topics.setdefault(name, set()).update(*(topics[read] for read in reads))
         reached = {read: found[read].state for read in reads}
         found[name] = _standing(lakehouse, topology, name, topics[name], reached, ends)
-    return list(found.values())
+    held: list[Waiting] = []
+    with suppress(PositionLost):  # a landing that lost its position is in trouble already
+        held = waiting(lakehouse, topology)
+    return [replace(one, held=concerning(topology, one.table, held)) for one in found.values()]
+
+
+def metrics(position: Position) -> dict[str, float]:
+    """What a table's operator counted, under Kafka Streams' names; lateness is that of the newest records."""
+    told: dict[str, float] = {f"record-lateness-{name}": late for name, late in position.lateness.items()}
+    told["enforced-processing-total"] = position.enforced
+    told["dropped-records-total"] = sum(position.dropped.values())
+    return told | {f"dropped-records-total/{reason}": count for reason, count in sorted(position.dropped.items())}
+
+
+def told(held: Waiting) -> str:
+    """What is held back, in a sentence."""
+    records = f"{held.records} record{'' if held.records == 1 else 's'} of {held.topic}-{held.partition}"
+    wait = f"wait{'s' if held.records == 1 else ''} for {', '.join(held.waits_for)}"
+    return f"{records} {wait} since {moment(held.since)}, until {moment(held.until)}"
+
+
+def moment(milliseconds: int) -> str:
+    """A time of day that can be told from yesterday's."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def fingerprint(ends: Cut, found: list[Standing]) -> str:
-    """A hash of how things stand: the same as long as neither a topic nor a table moves."""
+    """A hash of how things stand: the same as long as no topic and no table moves, and no deadline passes."""
     stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
-    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands], sort_keys=True)
+    passed = [one.until <= 1000 * time.time() for standing in found for one in standing.held]
+    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands, passed], sort_keys=True)
     return sha256(state.encode()).hexdigest()[:16]
 
 

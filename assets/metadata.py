@@ -10,6 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable
 
+from assets.lag import metrics
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,7 +47,19 @@ def of_step(stepped: Stepped) -> Metadata:
     }
     if stepped.waiting_for:
         told["waiting_for"] = dg.MetadataValue.text(", ".join(stepped.waiting_for))
+    if stepped.after is not None:
+        told |= {
+            name: dg.MetadataValue.float(float(number)) for name, number in metrics(stepped.after.position).items()
+        }
+        told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
     return told
+
+
+def enforced_rate(before: State | None, after: State) -> float:
+    """Enforced steps per second between two commits of a table."""
+    if before is None or before.position.n == 0 or after.at <= before.at:
+        return 0.0
+    return 1000 * (after.position.enforced - before.position.enforced) / (after.at - before.at)
 
 
 def of_table(path: str, state: State) -> Metadata:

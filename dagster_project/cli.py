@@ -273,8 +273,7 @@ def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
 
     with progress.status("ticking"):
         done = tick(tidetable.doors(), topology, new_run(), gates_of(topology), tell)
-    if as_json:
-        say(as_json, told.ticked_json(done))
+    say(as_json, told.ticked_json(done) if as_json else None, *map(told.waits, done.held))
     return not done.failed
 
 

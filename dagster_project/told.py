@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
+from assets.lag import metrics
+from assets.lag import told as held
 from spark.engine.land import Landed
 from spark.engine.step import Stepped
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from dagster_project.quarantine import Undecodable
     from spark.engine.late import Dropped
     from spark.engine.repair import Audited
+    from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -57,6 +60,11 @@ def failure(why: Exception | str) -> str:
     return f"[red]failed    [/] {escape(str(why))}"
 
 
+def waits(what: Waiting) -> str:
+    """What a tick held back."""
+    return f"[yellow]held      [/] {escape(held(what))}"
+
+
 def _line(outcome: str, table: str, what: str, seconds: float) -> str:
     colour = {"stepped": "green", "landed": "green", "waiting": "yellow"}.get(outcome, "dim")
     return f"[{colour}]{outcome:<10}[/] {dotted(table):<36} {what}  [dim]{seconds:.1f} s[/]"
@@ -73,7 +81,7 @@ def verdict(audited: Audited) -> str:
 
 def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
     """Where everything stands."""
-    grid = _grid("table", "version", "lag", "waiting for", "computed from")
+    grid = _grid("table", "version", "lag", "waiting for", "held back", "metrics", "computed from")
     for standing in standings:
         state = standing.state
         lag = "unknown" if standing.lag is None else ", ".join(f"{t} {n}" for t, n in standing.lag.items() if n) or "0"
@@ -82,11 +90,14 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
         read = ", ".join(
             f"{'landing' if name.startswith(LANDING) else name}@{at.version}" for name, at in inputs.items()
         )
+        counted = {} if state is None else metrics(state.position)
         grid.add_row(
             dotted(f"{topology}/{standing.table}"),
             "never" if never or state is None else str(state.version),
             escape(standing.trouble or lag),
             ", ".join(standing.waiting_for).replace(LANDING, "landing "),
+            escape("; ".join(map(held, standing.held))),
+            ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
             read or _reached(standing),
         )
     return grid
@@ -132,6 +143,8 @@ def standing_json(standing: Standing) -> Json:
         "lag": None if standing.lag is None else {**standing.lag},
         "behind": standing.behind,
         "waiting_for": [*standing.waiting_for],
+        "held": plain(standing.held),
+        "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
     }
 
@@ -142,6 +155,7 @@ def ticked_json(ticked: Ticked) -> Json:
         "landed": [plain(landed) for landed in ticked.landed],
         "stepped": [plain(stepped) for stepped in ticked.stepped],
         "failed": {name: str(error) for name, error in ticked.failed.items()},
+        "held": plain(ticked.held),
     }
 
 

@@ -58,7 +58,8 @@ class Position:
     not only those a span touched; `floor` holds the first offsets that were still on the broker when a topic was first
     landed, where they were not 0.
     Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
-    the records that had no part in it so far. `enforced` counts the steps that were made although an input was empty;
+    the records that had no part in it so far; `lateness` is, in milliseconds, by how much the newest records were
+    behind stream time: `avg` and `max`. `enforced` counts the steps that were made although an input was empty;
     `release` is kept by one landing for all of a topology (`spark.engine.sync`).
     """
 
@@ -73,6 +74,7 @@ class Position:
     floor: dict[int, int] = field(default_factory=dict)
     time: int | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    lateness: dict[str, float] = field(default_factory=dict)
     enforced: int = 0
     release: Release | None = None
 

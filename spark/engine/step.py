@@ -246,7 +246,8 @@ def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:
     """A span between its two stream times, with the later one, and what was dropped, in the position; what arrived."""
     was = Clock(work.position.time, work.position.dropped)
     clock, arrived = clocked(work.target.plan, span, was)
-    position = replace(work.position, time=clock.time, dropped=clock.dropped)
+    late = {"avg": arrived.lateness_avg, "max": arrived.lateness_max} if arrived.records else work.position.lateness
+    position = replace(work.position, time=clock.time, dropped=clock.dropped, lateness=late)
     return replace(work, position=position), span.at(was.time, clock.time), arrived
 
 

@@ -23,6 +23,7 @@ before there was a keeper.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from deltalake import DeltaTable, QueryBuilder
 from spark.engine import commit
 from spark.engine import position as positions
 from spark.engine.changes import NOTHING, within
-from spark.engine.errors import NotCommitted
+from spark.engine.errors import NotCommitted, PositionLost
 from spark.engine.offsets import TopicOffsets
 from spark.engine.pin import lowers
 from spark.engine.position import Release
@@ -258,11 +259,11 @@ def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
 
 def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> list[_Backlog]:
     """What every landing holds beyond the last cut, or beyond where a table is that stepped without one."""
-    stepped = [
-        state.position
-        for table in topology.tables
-        if (state := positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"))
-    ]
+    stepped = []
+    for table in topology.tables:
+        with suppress(PositionLost):  # it says so itself, and what it was computed from holds nobody else
+            state = positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
+            stepped += [] if state is None else [state.position]
     found = []
     for source in topology.sources:
         path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"

@@ -1,6 +1,7 @@
 """One tick: capture the cut once, land every topic to it, then step every table in topological order.
 
-Steps take what has landed, or as much of it as `spark.engine.sync` lets go.
+Steps take what has landed, or as much of it as `spark.engine.sync` lets go. Where a topic did not land, the tables
+behind it wait: their other topics would run ahead of it. With `max_task_idle_ms=-1` they go on.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark.engine import position as positions
 from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
 from spark.engine.step import Gate, Stepped, step
-from spark.engine.sync import release
+from spark.engine.sync import Waiting, behind, release, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,11 +28,15 @@ AT_ONCE = 2  # independent landings or steps that run together: two cores gained
 
 @dataclass(frozen=True)
 class Ticked:
-    """What a tick did, in order; a landing or step that failed is in `failed`, and what reads it waited."""
+    """What a tick did, in order; a landing or step that failed is in `failed`, and what reads it waited.
+
+    `held` is what it held back, for a partition that is empty.
+    """
 
     landed: list[Landed]
     stepped: list[Stepped]
     failed: dict[str, EngineError]
+    held: list[Waiting]
 
 
 def tick(
@@ -48,6 +54,7 @@ def tick(
     landed: list[Landed] = []
     stepped: list[Stepped] = []
     failed: dict[str, EngineError] = {}
+    names, topics = [source.landing for source in topology.sources], behind(topology)
 
     def tell(done: Landed | Stepped | EngineError) -> None:
         if say is not None:
@@ -59,7 +66,15 @@ def tick(
             tell(landed[-1])
 
     def stepping(table: Table) -> None:
+        unlanded = tuple(name for name in names if name in failed and topics[name] & topics[table.name])
         with _failing(table.name):
+            if unlanded and topology.settings.max_task_idle_ms >= 0:
+                state = positions.read(
+                    doors.lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
+                )
+                stepped.append(Stepped(f"{topology.name}/{table.name}", "waiting", state, state, unlanded))
+                tell(stepped[-1])
+                return
             gate = gates.get(table.name) if gates is not None else None
             stepped.append(step(doors, topology, table, run, gate))
             tell(stepped[-1])
@@ -74,11 +89,11 @@ def tick(
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(landing, topology.sources))
-        with _failing(topology.sources[0].landing):
+        with _failing("time_sync"):
             release(doors, topology, run)
         for level in levels(topology):
             list(pool.map(stepping, level))
-    return Ticked(landed, stepped, failed)
+    return Ticked(landed, stepped, failed, waiting(doors.lakehouse, topology))
 
 
 def levels(topology: Topology) -> Iterator[list[Table]]:

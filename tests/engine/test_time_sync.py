@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-import pytest
-
-from spark.engine import position as positions
+from spark.engine.doors import Doors
 from spark.engine.repair import audit
 from spark.engine.step import step
+from spark.engine.sync import Waiting, waiting
 from spark.engine.tick import tick
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
 from tests import lake
-from tests.lake import NoEngine, Record, Row, send
+from tests.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
 
 SINCE = 1_700_000_000_000  # milliseconds since 1970
 TABLES = ("pairs", "seen", "titled", "enriched", "sales")
@@ -105,3 +103,105 @@ def test_a_backlog_in_slices_is_what_it_is_in_one_piece(doors: Doors, kafka: Kaf
     position = lake.state(doors, sliced, "pairs").position
     assert position.dropped == lake.state(doors, whole, "pairs").position.dropped
     assert position.time == lake.state(doors, whole, "pairs").position.time
+
+
+def newest(items: str, name: str, limit: int | None = None) -> Topology:
+    """A topic as a table."""
+    builder = StreamsBuilder(name, max_records_per_tick=limit)
+    builder.table(items, Consumed.json(key="id bigint", value="v int"))
+    return builder.build()
+
+
+def test_a_key_of_several_partitions_ends_where_it_ends_in_one_piece(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic("items", 2)
+    send(
+        kafka,
+        name,
+        *(Record(1, {"v": v}, partition, SINCE + at) for v, partition, at in ((1, 0, 20), (2, 0, 5), (3, 1, 10))),
+        *(Record(2, {"v": v}, partition, SINCE + at) for v, partition, at in ((4, 1, 12), (5, 0, 30))),
+    )
+    whole, sliced = newest(name, f"whole-{name}"), newest(name, f"sliced-{name}", limit=1)
+    assert tick(doors, whole, "whole").failed == {}
+    assert lake.rows(doors, whole, name) == {1: {"v": 3}, 2: {"v": 5}}
+    found = []
+    for number in range(4):
+        assert tick(doors, sliced, f"slice {number}").failed == {}
+        assert audit(doors, sliced, sliced.table(name)).holds
+        found.append({key: row["v"] for key, row in lake.rows(doors, sliced, name).items()})
+    assert found == [{1: 3}, {1: 3, 2: 4}, {1: 3, 2: 4}, {1: 3, 2: 5}]
+
+
+def joined(name: str, left: str, right: str, idle: int) -> Topology:
+    """Two streams that a table counts together."""
+    builder = StreamsBuilder(name, max_task_idle_ms=idle)
+    item = Consumed.json(key="id bigint", value="v int")
+    both = builder.stream(left, item).merge(builder.stream(right, item))
+    both.group_by("id").aggregate(n="count(*)", v="sum(v)").materialize("counted")
+    return builder.build()
+
+
+HOUR = 3_600_000  # milliseconds
+
+
+def test_records_wait_for_an_empty_partition_until_their_deadline(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    left, right = topic("left"), topic("right", 2)
+    made = joined(f"held-{left}", left, right, HOUR)
+    counted = made.table("counted")
+
+    def put(name: str, at: int, partition: int = 0) -> None:
+        send(kafka, name, Record(1, {"v": at}, partition, SINCE + at))
+
+    def taken() -> object:
+        return lake.rows(doors, made, "counted").get(1, {}).get("v")
+
+    def landed_at() -> int:
+        return lake.state(doors, made, made.source(left).landing).at
+
+    put(left, 10)
+    lake.land_all(doors, made)
+    since = landed_at()
+    assert tick(doors, made, "never").failed == {}
+    assert taken() is None
+    first = Waiting(left, 0, 1, (f"{right}-0", f"{right}-1"), since, since + HOUR)
+    assert waiting(doors.lakehouse, made) == [first]
+    put(left, 11)
+    again = tick(doors, made, "again")
+    assert (again.failed, again.held) == ({}, waiting(doors.lakehouse, made))
+    assert again.held == [Waiting(left, 0, 2, (f"{right}-0", f"{right}-1"), since, since + HOUR)]
+    alone = step(Doors(NoEngine(), doors.lakehouse, kafka), made, counted, "alone")
+    assert alone.outcome == "idle"
+
+    put(right, 5, 0)
+    put(right, 7, 1)
+    held = tick(doors, made, "right has older ones").held
+    assert taken() == 5
+    assert [(one.topic, one.partition, one.records, one.waits_for) for one in held] == [
+        (left, 0, 2, (f"{right}-0",)),
+        (right, 1, 1, (f"{right}-0",)),
+    ]
+    put(right, 20, 0)
+    put(right, 10, 1)
+    held = tick(doors, made, "right has newer ones").held
+    assert taken() == 5 + 7 + 10 + 10
+    assert [(one.topic, one.partition, one.waits_for) for one in held] == [
+        (left, 0, (f"{right}-1",)),
+        (right, 0, (f"{right}-1",)),
+    ]
+    assert lake.state(doors, made, "counted").position.enforced == 0
+
+    hasty = joined(made.name, left, right, 1)
+    done = tick(doors, hasty, "the deadline has passed")
+    assert (done.failed, done.held) == ({}, [])
+    assert taken() == 5 + 7 + 10 + 10 + 11 + 20
+    assert lake.state(doors, made, "counted").position.enforced == 1
+    assert {stepped.outcome for stepped in tick(doors, hasty, "nothing new").stepped} == {"idle"}
+    put(left, 6)
+    put(right, 11, 1)
+    late = tick(doors, made, "what others have passed waits for nobody")
+    assert (late.failed, late.held) == ({}, [])
+    assert taken() == 5 + 7 + 10 + 10 + 11 + 20 + 6 + 11
+    assert lake.state(doors, made, "counted").position.enforced == 1
