@@ -41,10 +41,10 @@ from spark.engine.pin import lowers
 from spark.engine.position import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from spark.engine.doors import Doors, Lakehouse
-    from spark.engine.position import Position
+    from spark.engine.position import Commit, Position
     from spark.topology.topology import Source, Topology
 
 TRIES = 5  # lost races before a release gives up; each one means that another run did release something
@@ -89,8 +89,8 @@ class _Backlog:
     records: pa.Table
     seen: dict[int, int]
     """The newest time that a partition had up to the last cut."""
-    landed_at: Mapping[int, int]
-    """When each batch was landed, in milliseconds since 1970."""
+    commits: Iterator[Commit]
+    """Of the landing, newest first."""
 
     @cached_property
     def newest(self) -> dict[int, int]:
@@ -102,6 +102,10 @@ class _Backlog:
         taken = self.records.filter(pc.less_equal(self.records["_reached"], until))
         timed = taken.filter(pc.greater(taken["_reached"], UNTIMED))
         return _later(_by_partition(timed, "_reached", "max"), self.seen)
+
+    def landed_at(self, batch: int) -> int:
+        """When a batch was landed, in milliseconds since 1970; where the log no longer tells, long ago."""
+        return next((commit.at for commit in self.commits if commit.position.n <= batch), 0)
 
     def beyond(self, until: int) -> pa.Table:
         """The records that a cut leaves."""
@@ -244,11 +248,8 @@ def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
     if not reached:
         return _Group(backlogs)
     waits_for = tuple(f"{topic}-{partition}" for (topic, partition), newest in seen.items() if newest < min(reached))
-    since = min(
-        one.landed_at.get(pc.min(held[one.source.topic]["_batch"]).as_py(), 0)
-        for one in backlogs
-        if held[one.source.topic].num_rows > 0
-    )
+    oldest = ((one, pc.min(held[one.source.topic]["_batch"]).as_py()) for one in backlogs)
+    since = min(one.landed_at(batch) for one, batch in oldest if batch is not None)
     found = (
         Waiting(topic, partition, count, waits_for, since, since + idle)
         for topic, records in held.items()
@@ -287,9 +288,8 @@ def _backlog(
     if idle > 0 and source.kind != "global_table":
         known = None if was is None else was.times.get(topic)
         seen = _newest(landing, {}, base) if known is None else _later(known, _newest(landing, released, base))
-    landed_at = {commit.position.n: commit.at for commit in positions.commits(path, name)}
     records = PLACED.empty_table() if source.kind == "global_table" else _placed(landing, base, end.offsets)
-    return _Backlog(source, topic, end, records, seen, landed_at)
+    return _Backlog(source, topic, end, records, seen, positions.commits(path, name))
 
 
 def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:

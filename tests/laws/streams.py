@@ -307,6 +307,10 @@ class Spans:
         """Nor for what was there."""
         raise NotImplementedError
 
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+        """A batch is taken whole."""
+        return None
+
     def records(self, scan: Scan) -> DataFrame:
         """The new records of a topic."""
         return reached(self.new[scan.table])
