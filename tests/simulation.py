@@ -154,7 +154,7 @@ class Lookups:
                 ]
             case Explode():
                 return [
-                    one | {node.column: element, "_ordinal": _pair(one["_ordinal"], number)}
+                    one | {node.column: element, "_ordinal": _pair(_from_zero(one["_ordinal"]), number)}
                     for one in self.become(node.source, record, drop)
                     for number, element in enumerate(one[node.column] or ())
                 ]
@@ -189,10 +189,13 @@ class Lookups:
         return record | {name: self.meaning[text](record, other) for name, text in node.select}
 
 
+def _from_zero(number: int) -> int:
+    return 2 * number if number >= 0 else -2 * number - 1
+
+
 def _pair(one: int, other: int) -> int:
-    """Cantor's number of a pair of numbers, the first of which may be below zero."""
-    one = 2 * one if one >= 0 else -2 * one - 1
-    return (one + other) * (one + other + 1) // 2 + other
+    """A number that tells two: the digits of both, and how many the second one has, in hexadecimal."""
+    return int(f"{one:x}{other:x}{len(f'{other:x}'):x}", 16)
 
 
 def simulated(
@@ -313,13 +316,13 @@ class Joined:
         trigger, partner = (left, right) if side == LEFT else (right, left)
         place = {name: trigger[name] for name in ("_topic", "_partition", "_offset")}
         found = self.chosen(left, right) | place | {"_timestamp": max(left["_timestamp"], right["_timestamp"])}
-        order = (trigger["_ordinal"], side, partner["_timestamp"], identity(partner))
+        order = (2 * _from_zero(trigger["_ordinal"]) + side - LEFT, (partner["_timestamp"], identity(partner)))
         self.here.emitted.append(found | {"_reached": self.time, "_ordinal": order})
 
     def alone(self, side: int, record: Row, reached: int | None) -> None:
         """Emit a record without a partner."""
         found = self.chosen(record, None) if side == LEFT else self.chosen(None, record)
-        ordinal = -2 * record["_ordinal"] - side
+        ordinal = -2 * _from_zero(record["_ordinal"]) - side
         self.here.emitted.append(
             found | {name: record[name] for name in OURS} | {"_reached": reached, "_ordinal": ordinal}
         )
@@ -340,10 +343,11 @@ def numbered(rows: list[Row]) -> list[Row]:
     made: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if not isinstance(row["_ordinal"], int):
-            made.setdefault((row["_topic"], row["_partition"], row["_offset"]), []).append(row)
+            trigger, _ = row["_ordinal"]
+            made.setdefault((row["_topic"], row["_partition"], row["_offset"], trigger), []).append(row)
     numbers = {
-        id(row): number
-        for pairs in made.values()
+        id(row): _pair(trigger, number)
+        for (*_, trigger), pairs in made.items()
         for number, row in enumerate(sorted(pairs, key=lambda row: row["_ordinal"]), 1)
     }
     return [row | {"_ordinal": numbers.get(id(row), row["_ordinal"])} for row in rows]

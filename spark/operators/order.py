@@ -41,6 +41,15 @@ def from_zero(ordinal: Column) -> Column:
     return F.when(ordinal < 0, -2 * ordinal - 1).otherwise(2 * ordinal)
 
 
+def of_both(one: Column, other: Column) -> Column:
+    """One number for every pair of numbers from 0: the digits of one, those of the other, and how many these are.
+
+    It is as long as both: Cantor's number would have twice the digits each time that one is made of another.
+    """
+    digits = F.hex(other)
+    return F.conv(F.concat(F.hex(one), digits, F.hex(F.length(digits))), 16, 10).cast("bigint")
+
+
 def place(rank: int) -> Column:
     """Where a record stands: smaller comes earlier, and what was there before the span comes first."""
     return F.struct(

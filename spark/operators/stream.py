@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, cols, records
-from spark.operators.order import from_zero
+from spark.operators.order import from_zero, of_both
 from spark.topology.ddl import quoted
 from spark.topology.nodes import Changes, Explode, Records, Union
 
@@ -45,7 +45,5 @@ def _(node: Explode, read: Callable[[Node], DataFrame]) -> DataFrame:
     each = source.select(
         *cols(others), *cols(PLACED), F.expr(f"posexplode({quoted(node.column)}) AS (_element, {quoted(node.column)})")
     )
-    # Cantor's pairing: one number for every pair of numbers, whatever was exploded or merged before.
-    nth = F.expr("div((_nth + _element) * (_nth + _element + 1), 2) + _element")
-    numbered = each.withColumn("_nth", from_zero(F.col("_ordinal"))).withColumn("_ordinal", nth)
-    return numbered.select(*cols(column.name for column in node.columns), *cols(PLACED))
+    nth = of_both(from_zero(F.col("_ordinal")), F.col("_element"))  # whatever was exploded or merged before
+    return each.withColumn("_ordinal", nth).select(*cols(column.name for column in node.columns), *cols(PLACED))

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import IDENTITY, PLACED, dropped, emit, history, records, refused
-from spark.operators.order import micros, stream_time
+from spark.operators.order import from_zero, micros, of_both, stream_time
 from spark.topology.ddl import quoted
 from spark.topology.nodes import StreamJoin
 
@@ -127,7 +127,10 @@ def side_of(side: str) -> Column:
 
 
 def numbered(pairs: DataFrame) -> DataFrame:
-    """The pairs with `PLACED` of their trigger; those of one trigger are numbered in the order of their partners."""
+    """The pairs with `PLACED` of their trigger; those of one trigger are numbered in the order of their partners.
+
+    All pairs of a trigger are of one span. Others may have its coordinates, so its own number is part of theirs.
+    """
     of_left = F.col("_last") == "left"
     trigger = [F.when(of_left, F.col(f"left.{name}")).otherwise(F.col(f"right.{name}")).alias(name) for name in PLACED]
     partner = F.when(of_left, F.struct(*(f"right.{name}" for name in ("_timestamp", *IDENTITY)))).otherwise(
@@ -135,10 +138,11 @@ def numbered(pairs: DataFrame) -> DataFrame:
     )
     at = F.when(of_left, F.col("left._at")).otherwise(F.col("right._at"))
     found = pairs.select("left", "right", *trigger, partner.alias("_partner"), at.alias("_at"), "_last")
-    nth = F.row_number().over(Window.partitionBy(*IDENTITY[:3]).orderBy("_ordinal", "_last", "_partner"))
+    nth = F.row_number().over(Window.partitionBy(*IDENTITY, "_last").orderBy("_partner"))
+    triggered = 2 * from_zero(F.col("_ordinal")) + F.when(of_left, 0).otherwise(1)
     later = F.greatest("left._timestamp", "right._timestamp")
-    return found.withColumn("_nth", nth).select(
-        "left", "right", later.alias("_timestamp"), *IDENTITY[:3], "_batch", F.col("_nth").alias("_ordinal"), "_at"
+    return found.withColumn("_ordinal", of_both(triggered, nth)).select(
+        "left", "right", later.alias("_timestamp"), *IDENTITY[:3], "_batch", "_ordinal", "_at"
     )
 
 
@@ -162,7 +166,8 @@ def alone(join: StreamJoin, side: str, ours: DataFrame, theirs: DataFrame, pairs
         "left",
         "right",
         *(F.col(f"{side}.{name}").alias(name) for name in ("_timestamp", *IDENTITY[:3], "_batch")),
-        (-2 * F.col(f"{side}._ordinal") - (1 if side == "left" else 2)).alias("_ordinal"),  # pairs count from 1
+        # Below zero, where no pair is.
+        (-2 * from_zero(F.col(f"{side}._ordinal")) - (1 if side == "left" else 2)).alias("_ordinal"),
         at.alias("_at"),
     )
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
-from spark.operators.algebra import PLACED
+from spark.operators.algebra import PLACED, emit
 from spark.operators.algebra import records as emit_records
 from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Records, Select, StreamJoin, Union
-from tests.laws.streams import COLUMNS, Kind, check, check_memory, stream, table
+from tests.laws.streams import COLUMNS, IDENTITY, Frames, Kind, Spans, check, check_memory, stream, table
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
@@ -172,6 +174,33 @@ def test_each_element_of_each_record_has_a_number_of_its_own(session: SparkSessi
     )
     found = emit_records(exploded(Records(table("s"))), lambda _: stored).select("_ordinal").distinct()
     assert found.count() == 17 * 4
+
+
+def test_joined_rows_have_numbers_of_their_own_whenever_they_are_emitted(session: SparkSession) -> None:
+    """Where a stored stream has records of equal coordinates in several spans, as one of rows that stayed alone has."""
+    plan = joined(Records(table("s")), Records(table("r")), "outer", 1, 1, 0)
+    facts = [  # stream, number, key, milliseconds, span
+        *(("s", number, abs(number) // 3, 5, 3 if number < 0 else 2) for number in (-3, -2, -1, 1, 2, 3)),
+        *(("r", 0, 0, 5, 1), ("r", 1, 2, 20, 4)),
+    ]
+    records = session.createDataFrame(facts, "stream string, _ordinal bigint, k int, at bigint, _batch bigint").select(
+        "stream", F.lit(0).alias("world"), "k", F.lit(1).alias("f"), F.lit(1).alias("v"), F.lit(None).alias("a"),
+        F.timestamp_millis("at").alias("_timestamp"), F.col("stream").alias("_topic"), F.lit(0).alias("_partition"),
+        F.lit(0).alias("_offset"), F.lit(False).alias("_deleted"), "_ordinal", "_batch",
+    )  # fmt: skip
+    own = session.createDataFrame([], f"_timestamp timestamp, _left {IDENTITY}, _right {IDENTITY}")
+    numbers = []
+    for batch, (before, after) in enumerate(pairwise((None, 5_000, 5_000, 5_000, 20_000)), 1):
+        was, new = (
+            {name: records.where(F.expr(f"stream = '{name}' AND _batch {which} {batch}")) for name in "sr"}
+            for which in ("<", "=")
+        )
+        span = Spans(Frames(was), Frames({}), new, own, before, after)
+        found = emit(plan, span)
+        numbers += found.select("_topic", "_ordinal").collect()
+        own = own.unionByName(found.select(*own.columns))
+    assert len(numbers) == 6  # four pairs, and two that stayed alone
+    assert len(set(numbers)) == 6
 
 
 @pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
