@@ -15,9 +15,10 @@ from pyspark.sql.types import BooleanType, LongType, StructType
 import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import LANDING, placed
 from spark.engine.land import landed
-from spark.engine.stream import Clock, clocked, emitted, windowed
+from spark.engine.stream import Clock, clocked, emitted
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, drives, rows, touched
 from spark.operators.order import reached
+from spark.operators.window import yielded
 from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class TopologyTestDriver:
             clock, _ = clocked(table.plan, span, Clock() if was is None else was.clock)
             span = span.at(None if was is None else was.clock.time, clock.time)
         if was is None:
-            frame = windowed(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
+            frame = yielded(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
             return Stored(frame.schema, found, found, self._changes({}, found), clock)

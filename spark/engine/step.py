@@ -19,8 +19,9 @@ from spark.engine.changes import FEW, Beginning, Between, Pinned
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
-from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity, windowed
+from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
+from spark.operators.window import yielded
 from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def working(
             if is_stream(target.plan):
                 schema = emitted(target, beginning, 0).schema
             elif isinstance(target.plan, Window):
-                schema = windowed(target.plan, beginning).schema
+                schema = yielded(target.plan, beginning).schema
             else:
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
@@ -232,7 +233,7 @@ def _computed(work: Work) -> Stepped | None:
     arrived = None
     if isinstance(work.target.plan, Window):
         whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work)))
-        batch = kept(whole, windowed(work.target.plan, span))
+        batch = kept(whole, yielded(work.target.plan, span))
     else:
         batch = kept(whole, rows(work.target.plan, ALL, work.now))
     if work.before.data_version == 0:

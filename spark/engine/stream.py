@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import IDENTITY, STREAMED, Span, cols, drives, dropped, emit, present, touched
+from spark.operators.algebra import IDENTITY, STREAMED, Span, cols, drives, dropped, emit
 from spark.operators.order import arrivals, stream_time
 from spark.topology.nodes import StreamJoin, is_stream
 
 if TYPE_CHECKING:
-    from spark.topology.nodes import Node, Scan, Window
+    from spark.topology.nodes import Node, Scan
     from spark.topology.topology import Table
 
 
@@ -76,13 +76,6 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     )
     total = {reason: was.dropped.get(reason, 0) + reasons.get(reason, 0) for reason in was.dropped | reasons}
     return Clock(time, total), here
-
-
-def windowed(plan: Window, span: Span) -> DataFrame:
-    """All rows of a table of windows at the end of its first span."""
-    found = touched(plan, span)
-    assert found is not None, "everything moves in a first span"
-    return present(found)
 
 
 def emitted(table: Table, span: Span, batch: int) -> DataFrame:

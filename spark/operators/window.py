@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 def _(window: Window, span: Span) -> DataFrame | None:
     if not any(span.moved(scan) for scan in drives(window)):
         return None
+    return yielded(window, span).withColumn(PRESENT, F.lit(True))
+
+
+def yielded(window: Window, span: Span) -> DataFrame:
+    """The rows that a span makes or changes."""
     members = in_sliding_windows(window, span) if window.kind == "sliding" else in_time_windows(window, span)
     if window.suppressed:
         passed = millis(F.lit(span.time_after).cast("bigint")) - window.grace
@@ -54,7 +59,7 @@ def _(window: Window, span: Span) -> DataFrame | None:
         members = span.keep(members)
         changed = members.where("_new").select(*cols(window.by), "_start").distinct()
         found = among(members, changed, (*window.by, "_start"), span.few)
-    return computed(window, found).withColumn(PRESENT, F.lit(True))
+    return computed(window, found)
 
 
 @dropped.register(Window)

@@ -40,11 +40,16 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.SlidingWindows;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.WindowStore;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.spark.SparkConf;
@@ -387,6 +392,7 @@ class Plan {
             case "select" -> select(node, as);
             case "join" -> isStream(node.get("left")) ? lookup(node) : join(node, as);
             case "streamjoin" -> streamJoin(node);
+            case "window" -> window(node);
             case "aggregate" -> aggregate(node, as);
             default -> throw new IllegalArgumentException("say in Harness what this node is to Kafka: " + node);
         };
@@ -533,6 +539,43 @@ class Plan {
             case "left" -> one.leftJoin(other, joiner, windows);
             default -> one.outerJoin(other, joiner, windows);
         }, left.key(), selected.columns());
+    }
+
+    /** As a stream of what each window is; a window's bounds are part of its key. */
+    private Flow window(JsonNode node) {
+        Flow source = flow(node.get("source"));
+        List<String> by = names(node.get("by"));
+        Projection group = Catalyst.project(by, by, source.columns());
+        Aggregation aggregation = Catalyst.aggregate(texts(node), names(node), source.columns());
+        Initializer<InternalRow> none = () -> Rows.of();
+        Aggregator<InternalRow, InternalRow, InternalRow> add = (key, row, rows) -> Rows.with(rows, row);
+        Duration size = Duration.ofMillis(node.get("size").asLong()), grace = Duration.ofMillis(node.get("grace").asLong());
+        var groups = source.stream().filter((key, row) -> row != null).groupBy((key, row) -> Rows.keyOrNull(group.of(row)));
+        Materialized<InternalRow, InternalRow, WindowStore<Bytes, byte[]>> as =
+            Materialized.with(new Harness.RowSerde(), new Harness.RowSerde());
+        KTable<Windowed<InternalRow>, InternalRow> windows = node.get("kind").asText().equals("sliding")
+            ? groups.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace)).aggregate(none, add, as)
+            : groups.windowedBy(
+                TimeWindows.ofSizeAndGrace(size, grace).advanceBy(Duration.ofMillis(node.get("advance").asLong())))
+                .aggregate(none, add, as);
+        if (node.get("suppressed").asBoolean()) {
+            windows = windows.suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
+        }
+        List<String> key = new ArrayList<>(by);
+        List<Attribute> columns = new ArrayList<>(group.columns());
+        for (String bound : List.of("_window_start", "_window_end")) {
+            key.add(bound);
+            columns.add(Catalyst.attribute(bound, DataTypes.LongType));
+        }
+        columns.addAll(aggregation.columns());
+        return new Flow(
+            windows.toStream().map((at, rows) -> {
+                InternalRow named = Rows.of(
+                    Rows.cells(at.key()), new Object[] {at.window().start(), at.window().end()});
+                return KeyValue.pair(named, Rows.of(Rows.cells(named), Rows.cells(aggregation.of(rows))));
+            }),
+            key,
+            columns);
     }
 
     /** The store of the group holds its rows, so that every aggregate can be subtracted from. */

@@ -1,26 +1,27 @@
 """Streams against Kafka Streams: what was emitted, record by record, for histories in the order of time.
 
 Out of order Kafka's joins of two streams depend on which of their clocks saw what, and ours do not: the laws hold
-there. In order nothing depends on anything but the records, so every record that Kafka emits must be one of ours.
+there. In order nothing depends on anything but the records, so every record that Kafka emits must be one of ours;
+of windows that are not suppressed, the last one.
 The histories are one behind the other in time, far apart: an operator has one stream time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING
 
 from spark.testing import TopologyTestDriver
-from spark.topology import JoinWindows
+from spark.topology import JoinWindows, SlidingWindows, Suppressed, TimeWindows
 from tests.conformance.cases import MISSING, TOPICS, F, Kind, Record, topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark.topology.dsl import KStream
+    from spark.topology.dsl import KStream, KTable
     from spark.topology.topology import Topology
     from tests.conformance.cases import Sources, World
     from tests.conformance.oracle import Answer
@@ -46,6 +47,18 @@ def _chain(of: Sources) -> KStream:
     return first.join(of.global_table("names"), on=["world", "CASE WHEN n > 1 THEN 'a' ELSE f END"], select=BOTH)
 
 
+def _windows(windows: TimeWindows | SlidingWindows, final: bool = False) -> Callable[[Sources], KTable]:
+    def of(sources: Sources) -> KTable:
+        found = sources.stream("taps").group_by("world", "k").windowed_by(windows)
+        counted = found.aggregate(n="count(*)", total="sum(v)", most="max(v)")
+        return counted.suppress(Suppressed.until_window_closes()) if final else counted
+
+    return of
+
+
+TUMBLING = TimeWindows.of("20ms", grace="5ms")
+HOPPING = TimeWindows.of("20ms", advance="7ms", grace="5ms")
+SLIDING = SlidingWindows.of("15ms", grace="5ms")
 BOTH = ["left.v", "left.n", "right.n AS m"]
 PAIR = ["left.v", "right.v AS w"]
 KINDS = {
@@ -80,6 +93,12 @@ KINDS = {
             lambda of: of.stream("taps").left_join(of.global_table("names"), on=F, select=["left.v", "right.n"]),
         ),
         Kind("sg_chain", _chain),
+        Kind("w_tumbling", _windows(TUMBLING)),
+        Kind("w_hopping", _windows(HOPPING)),
+        Kind("w_sliding", _windows(SLIDING)),
+        Kind("w_tumbling_final", _windows(TUMBLING, final=True)),
+        Kind("w_hopping_final", _windows(HOPPING, final=True)),
+        Kind("w_sliding_final", _windows(SLIDING, final=True)),
     )
 }
 
@@ -124,7 +143,7 @@ def ours(session: SparkSession, kinds: Sequence[Kind], worlds: Sequence[World]) 
         values = [column.name for column in plan.columns[len(plan.key) :]]
         rows = driver._tables[kind.name].rows.values()  # records() leaves out event times
         found[kind.name] = Counter(
-            _sent([row[name] for name in plan.key], [row[name] for name in values], _millis(row["_timestamp"]))
+            _sent([_plain(row[name]) for name in plan.key], [row[name] for name in values], _millis(row["_timestamp"]))
             for row in rows
         )
     return found
@@ -132,8 +151,17 @@ def ours(session: SparkSession, kinds: Sequence[Kind], worlds: Sequence[World]) 
 
 def kafkas(answer: Answer, kinds: Sequence[Kind]) -> dict[str, Sent]:
     """What Kafka's emitted."""
-    rows = {kind.name: [(sent.key, *sent.row) for sent in answer[kind.name] if sent.row is not None] for kind in kinds}
-    return {name: Counter(_sent(key, row, time) for key, row, time in sent) for name, sent in rows.items()}
+    found = {}
+    for kind in kinds:
+        sent = [(one.key, *one.row) for one in answer[kind.name] if one.row is not None]
+        if kind.name.startswith("w_") and not kind.name.endswith("_final"):
+            sent = list({key: (key, row, time) for key, row, time in sent}.values())  # the last of every window
+        found[kind.name] = Counter(_sent(key, row, time) for key, row, time in sent)
+    return found
+
+
+def _plain(cell: object) -> object:
+    return _millis(cell) if isinstance(cell, datetime) else cell
 
 
 def _millis(at: datetime) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ import pytest
 from spark.testing import TopologyTestDriver
 from spark.topology import StreamsBuilder, Topology
 from spark.topology.dsl import GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
-from spark.topology.nodes import Join, is_stream
+from spark.topology.nodes import Join, keeps_time
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
@@ -151,11 +152,17 @@ def typed(text: str, column: Column) -> object:
 
 def written(record: dict[str, Any]) -> str:
     """A record that a table emitted, as the page writes it."""
-    (key,) = ("null" if part is None else part for part in record["key"].values())
+    key = key_of(*record["key"].values())
     if record["value"] is None:
         return f"{key}: null"
     fields = ["null" if field is None else str(field) for field in record["value"].values()]
     return f"{key}: {fields[0]}" if len(fields) == 1 and fields != ["null"] else f"{key}: [{', '.join(fields)}]"
+
+
+def key_of(part: object, *window: datetime) -> str:
+    """A key as the page writes it: behind a window's group stand its bounds in milliseconds."""
+    bounds = "-".join(str(round(at.timestamp() * 1000)) for at in window)
+    return " ".join(filter(None, ["null" if part is None else str(part), bounds]))
 
 
 def run(case: Case, cut: Cut, engine: Engine) -> Run:
@@ -193,7 +200,7 @@ def settled(case: Case, states: States) -> States:
     in_order = times == sorted(set(times))
     plans = {table.name: table.plan for table in case.topology.tables}
     lookups = {n for n, plan in plans.items() if isinstance(plan, Join) and plan.drive == "left" and plan.told is None}
-    streams = {n for n, plan in plans.items() if is_stream(plan) and not in_order}
+    streams = {n for n, plan in plans.items() if keeps_time(plan) and not in_order}
     return {name: rows for name, rows in states.items() if name not in lookups | streams}
 
 
