@@ -162,6 +162,11 @@ def _check_what_must_be_stored(draft: Draft) -> None:
             if (lookup := _not_stored(stream, plans)) is not None:
                 what = f"it reads {title(lookup)}, whose records are not kept: they depend on when they looked a row up"
                 raise place.mistake(what, "write .materialize(name) behind that join")
+        for stream in _read_in_order(node):
+            if (outer := _with_lone_records(stream)) is not None:
+                what = f"{title(outer)} tells of lone records when time has closed them, out of the others' order"
+                do = "join with join(...) there, or look tables up and aggregate without windows behind it"
+                raise place.mistake(what, do)
         if isinstance(node, Window) and of_changes(node.source) and not _kept(node.source, plans):
             what = "a table's changes are not kept for ever, and windows read them again"
             raise place.mistake(what, "write .materialize(name) behind .to_stream()")
@@ -198,6 +203,28 @@ def _read_as_records(node: Node) -> tuple[Node, ...]:
             return (source,)
         case _:
             return ()
+
+
+def _read_in_order(node: Node) -> tuple[Node, ...]:
+    """The streams of which a node must know where in the order of time each record stands."""
+    match node:
+        case StreamJoin(left=left, right=right):
+            return (left, right)
+        case Window(source=source):
+            return (source,)
+        case Join(left=left, told=told) if told is not None:
+            return (left, told)
+        case _:
+            return ()
+
+
+def _with_lone_records(stream: Node) -> StreamJoin | None:
+    """A left or outer join of streams that a stream comes of."""
+    if isinstance(stream, StreamJoin) and stream.how != "inner":
+        return stream
+    below = (stream.left,) if isinstance(stream, Join) else inputs(stream)
+    found = (_with_lone_records(source) for source in below if is_stream(source))
+    return next((outer for outer in found if outer is not None), None)
 
 
 def _not_stored(stream: Node, plans: set[Node]) -> Node | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology, TopologyError, Versioned
-from spark.topology.dsl import KTable
+from spark.topology import Consumed, JoinWindows, StreamsBuilder, TimeWindows, Topology, TopologyError, Versioned
+from spark.topology.dsl import KStream, KTable
 from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
 
 ORDER_COLUMNS = "order_id bigint, customer_id bigint, sku string, amount decimal(12,2)"
@@ -391,6 +391,31 @@ def test_what_depends_on_when_it_was_looked_up_is_stored(told: str, ask: Callabl
         shop.builder.build()
     assert told in str(caught.value)
     assert "write .materialize(name) behind" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda shop, lone: lone.filter("sku > 'a'").join(shop.clicks, within=WINDOWS, select=["left.sku"]),
+        lambda _shop, lone: lone.group_by("sku").windowed_by(TimeWindows.of("1m", grace="0s")).count(),
+        lambda shop, lone: lone.join(shop.customers, on="user_id", select=["left.sku"]),
+    ],
+)
+def test_lone_records_have_no_place_in_the_order_of_time(reads: Callable[[Shop, KStream], KStream | KTable]) -> None:
+    shop = Shop()
+    lone = shop.clicks.left_join(shop.clicks, within=WINDOWS, select=["left.sku"]).materialize("lone")
+    reads(shop, lone).materialize("read")
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    assert "left_join of clicks with clicks tells of lone records when time has closed them" in str(caught.value)
+
+
+def test_lone_records_are_looked_up_and_counted() -> None:
+    shop = Shop()
+    lone = shop.clicks.left_join(shop.clicks, within=WINDOWS, select=["left.sku"]).materialize("lone")
+    lone.join(shop.products, on="sku", select=["left.sku"]).materialize("titled")
+    lone.group_by("sku").count().materialize("counted")
+    assert [table.name for table in shop.builder.build().tables][-3:] == ["lone", "titled", "counted"]
 
 
 @pytest.mark.parametrize(
