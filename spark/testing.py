@@ -16,7 +16,7 @@ import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import LANDING, placed
 from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, emitted
-from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, drives, rows, touched
+from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
 from spark.operators.order import reached
 from spark.operators.window import yielded
 from spark.topology.nodes import Window, is_stream
@@ -302,9 +302,10 @@ class TopologyTestDriver:
         if was is None:
             was = Stored(emitted(table, span, 0).schema, {})
         clock, _ = clocked(table.plan, span, was.clock)
-        if not any(span.moved(scan) for scan in drives(table.plan)):
+        span = span.at(was.clock.time, clock.time)
+        if still(table.plan, span):
             return replace(was, changed={})
-        found = emitted(table, span.at(was.clock.time, clock.time), self._batches).collect()
+        found = emitted(table, span, self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
         placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in IDENTITY)))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from spark.testing import TopologyTestDriver
-from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
+from spark.topology import (
+    Consumed,
+    JoinWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    TopologyError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,3 +129,21 @@ def test_the_changes_of_a_table_are_as_many_as_the_batches_tell_apart(session: S
         driver.pipe("prices", key="pen", value=None, timestamp=4)
         assert driver.table("changes") == [{"sku": "ink", "changes": 1}, {"sku": "pen", "changes": changes}]
         assert driver.table("newest_of_maker") == [{"maker": "bic", "sku": "ink", "price": 9}]
+
+
+@pytest.mark.parametrize("batch", ["each", "all"])
+def test_time_that_a_filter_hides_closes_windows_and_lone_records(
+    session: SparkSession, batch: Literal["each", "all"]
+) -> None:
+    builder = StreamsBuilder("hidden")
+    clicks = builder.stream("clicks", Consumed.json(key="k int", value="v int"))
+    kept = clicks.filter("v > 0").materialize("kept")
+    windows = kept.group_by("v").windowed_by(TimeWindows.of("10ms", grace="0ms")).count()
+    windows.suppress(Suppressed.until_window_closes()).materialize("final")
+    near = JoinWindows.of("5ms", before="-1ms", grace="0ms")
+    kept.left_join(kept, within=near, select=["left.v", "right.v AS w"]).materialize("lone")
+    driver = TopologyTestDriver(builder.build(), batch, session)
+    driver.pipe("clicks", key=1, value={"v": 7}, timestamp=1)
+    driver.pipe("clicks", key=1, value={"v": 0}, timestamp=100)
+    assert [(row["v"], row["count"]) for row in driver.table("final")] == [(7, 1)]
+    assert driver.table("lone") == [{"k": 1, "v": 7, "w": None}]

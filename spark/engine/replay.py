@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark.engine.changes import Beginning, Between, Pinned
 from spark.engine.errors import InputChanged
 from spark.engine.stream import Clock, clocked, emitted
-from spark.operators.algebra import drives, present, touched
+from spark.operators.algebra import present, still, touched
 from spark.topology.nodes import Join, is_stream, keeps_time
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def behind(
     ended = clocked(plan, span, begun)[0] if keeps_time(plan) else begun
     span = span.at(begun.time, ended.time)
     if is_stream(plan):
-        if not any(span.moved(scan) for scan in drives(plan)):
+        if still(plan, span):
             return own, ended
         return own.unionByName(keeps.keep(emitted(target, span, at.n))), ended
     written = touched(plan, span)

@@ -20,7 +20,7 @@ from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, Pl
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
-from spark.operators.algebra import ALL, PRESENT, cols, drives, present, rows, touched
+from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
 from spark.operators.window import yielded
 from spark.topology.nodes import Window, is_stream
 
@@ -256,7 +256,7 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
     """Append what a span adds to a stored stream. None: somebody else made this step."""
     plan = work.target.plan
     work, span, arrived = _timed(work, span)
-    if not any(span.moved(scan) for scan in drives(plan)):
+    if still(plan, span):
         return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, work.position))
     batch = emitted(work.target, span, work.position.n)
     _check_types(work, span.own, batch)

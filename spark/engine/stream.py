@@ -18,6 +18,8 @@ from spark.operators.order import arrivals, stream_time
 from spark.topology.nodes import StreamJoin, is_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spark.topology.nodes import Node, Scan
     from spark.topology.topology import Table
 
@@ -58,8 +60,10 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
     begun = span.at(was.time)
     moved = [scan for scan in drives(plan) if span.moved(scan)]
+    # A stored stream's time may go on where a filter left it without a new record.
+    times = [was.time, *(span.time_of(scan) for scan in drives(plan))]
     if not moved:
-        return was, Arrived()
+        return Clock(_latest(times), was.dropped), Arrived()
     told = [arrivals(span.records(scan), begun) for scan in moved]
     refused = dropped(plan, begun)
     if refused is not None:
@@ -67,8 +71,7 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     counted = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), told).collect()
     arrived = [row for row in counted if row["what"] is None]
     reasons = {row["what"]: row["records"] for row in counted if row["what"] is not None}
-    times = [was.time, *(row["time"] for row in arrived), *(span.time_of(scan) for scan in moved)]
-    time = max((time for time in times if time is not None), default=None)
+    time = _latest([*times, *(row["time"] for row in arrived)])
     count = sum(row["records"] for row in arrived)
     behind = sum(row["lateness"] for row in arrived)
     here = Arrived(
@@ -76,6 +79,10 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     )
     total = {reason: was.dropped.get(reason, 0) + reasons.get(reason, 0) for reason in was.dropped | reasons}
     return Clock(time, total), here
+
+
+def _latest(times: Iterable[int | None]) -> int | None:
+    return max((time for time in times if time is not None), default=None)
 
 
 def emitted(table: Table, span: Span, batch: int) -> DataFrame:

@@ -190,6 +190,11 @@ def gained(node: Node, span: Span) -> DataFrame | None:
     return emit(node, span) if any(span.moved(scan) for scan in drives(node)) else None
 
 
+def still(node: Node, span: Span) -> bool:
+    """Whether a span brings an operator neither records nor time, which may go on where a filter left its record."""
+    return not any(span.moved(scan) for scan in drives(node)) and bool(span.time_before == span.time_after)
+
+
 def drives(node: Node) -> tuple[Scan, ...]:
     """The stored inputs whose records make a stream's: not those that are looked up."""
     if isinstance(node, Scan):

@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.aggregate import NEWEST, in_a_group
-from spark.operators.algebra import (
-    OURS,
-    PRESENT,
-    among,
-    cols,
-    drives,
-    dropped,
-    emit,
-    history,
-    refused,
-    touched,
-)
+from spark.operators.algebra import OURS, PRESENT, among, cols, dropped, emit, history, refused, still, touched
 from spark.operators.order import stream_time
 from spark.topology.nodes import WINDOW, Window
 
@@ -44,7 +33,7 @@ if TYPE_CHECKING:
 
 @touched.register(Window)
 def _(window: Window, span: Span) -> DataFrame | None:
-    if not any(span.moved(scan) for scan in drives(window)):
+    if still(window, span):
         return None
     return yielded(window, span).withColumn(PRESENT, F.lit(True))
 
