@@ -1,0 +1,136 @@
+"""Windows on real topics and real Delta, tick by tick: what is late stays late, and what is closed stays closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from spark.engine.doors import Doors
+from spark.engine.late import late
+from spark.engine.repair import audit, rebuild
+from spark.engine.tick import tick
+from spark.topology import Consumed, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.engine import Engine
+    from resources.kafka import Kafka
+    from resources.lakehouse import Lakehouse
+
+SINCE = 1_700_000_000_000  # milliseconds since 1970
+DAY = 86_400_000
+
+
+def record(sku: str | None, at: int, partition: int = 0) -> Record:
+    """A click, some milliseconds after the first."""
+    return Record("ada", {"sku": sku}, partition=partition, timestamp=SINCE + at)
+
+
+WAVES: list[list[Record]] = [
+    [record("pen", 3), record("pen", 8), record("ink", 12, partition=1)],
+    [record("pen", 4), record("cap", 16), record(None, 16), Record("ben", None, timestamp=SINCE + 16)],
+    # Behind a restart: time is 16, and 5 ms of grace are over for the window up to 10, not for the one up to 20.
+    [record("pen", 7), record("ink", 14, partition=1)],
+    [],
+    [record("zip", DAY)],
+    [record("pen", 20, partition=1)],
+]
+# What each wave leaves: clicks by sku and by where the window of 10 ms begins.
+TUMBLING: list[dict[tuple[str, int], int]] = [
+    {("pen", 0): 2, ("ink", 10): 1},
+    {("pen", 0): 3, ("ink", 10): 1, ("cap", 10): 1},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1, ("zip", DAY): 1},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1, ("zip", DAY): 1},
+]
+CLOSED: list[dict[tuple[str, int], int]] = [
+    {},
+    {("pen", 0): 3},
+    {("pen", 0): 3},
+    {("pen", 0): 3},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1},
+    {("pen", 0): 3, ("ink", 10): 2, ("cap", 10): 1},
+]
+
+
+def topology(clicks: str) -> Topology:
+    """Clicks per product in windows, and what reads them."""
+    builder = StreamsBuilder(f"windows-{clicks}")
+    c = builder.stream(clicks, Consumed.json(key="user string", value="sku string"))
+    closed = Suppressed.until_window_closes()
+    counted = c.group_by("sku").windowed_by(TimeWindows.of("10ms", grace="5ms")).count()
+    counted.materialize("counted")
+    counted.filter("count > 1").group_by("sku").aggregate(most="max(count)").materialize("most")
+    final = counted.suppress(closed).materialize("final")
+    final.to_stream().materialize("told")
+    stored = c.filter("sku <> 'cap'").materialize("stored")
+    slid = stored.group_by("sku").windowed_by(SlidingWindows.of("5ms", grace="5ms")).count()
+    slid.suppress(closed).materialize("slid")
+    return builder.build()
+
+
+def found(doors: Doors, made: Topology, name: str) -> dict[tuple[object, object], object]:
+    """The counts by product and the begin of their window."""
+    rows = lake.listed(lake.path(doors, made, name))
+    assert len({(row["sku"], row["_window_start"], row["_window_end"]) for row in rows}) == len(rows)
+    return {(row["sku"], int(str(row["_window_start"])) - SINCE): row["count"] for row in rows}
+
+
+def test_windows_follow_their_topic_tick_by_tick(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name = topic("clicks", partitions=2)
+    for number, wave in enumerate(WAVES):
+        send(kafka, name, *wave)
+        doors, made = Doors(engine, lakehouse, kafka), topology(name)  # nothing is remembered but by the tables
+        ticked = tick(doors, made, f"wave {number}")
+        assert ticked.failed == {}
+        assert found(doors, made, "counted") == TUMBLING[number]
+        assert found(doors, made, "final") == CLOSED[number]
+        assert found(doors, made, "told") == CLOSED[number], "one record for every row"
+        assert all(done.deleted == 0 for done in ticked.stepped)
+        assert all(done.updated == 0 for done in ticked.stepped if done.table.endswith(("final", "slid")))
+        for table in made.tables[number % 6 :: 6]:  # an audit costs more than a step
+            assert audit(doors, made, table).holds, (number, table.name)
+    assert lake.rows(doors, made, "most") == {"pen": {"most": 3}, "ink": {"most": 2}}
+    assert found(doors, made, "slid") == {
+        # The click at 4 came when windows up to 6 were closed, the one at 7 when those up to 10 were.
+        **{("pen", -2): 1, ("pen", 3): 3, ("pen", 4): 2, ("pen", 5): 1, ("pen", 8): 1},
+        **{("ink", 7): 1, ("ink", 9): 2, ("ink", 13): 1},
+    }
+    state = lake.state(doors, made, "final")
+    assert state.position.time == (SINCE + DAY) * 1000
+    assert state.position.dropped == {"late": 2, "null key": 1, "null value": 1}
+    dropped = late(doors, made, made.table("final"), limit=10)
+    assert {(one.partition, one.offset, one.reason) for one in dropped} == {
+        *((0, 4, "null key"), (0, 5, "null value"), (0, 6, "late"), (1, 2, "late")),
+    }
+
+
+def test_windows_are_rebuilt_by_the_spans_they_were_computed_in(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name, doors = topic("clicks", partitions=2), Doors(engine, lakehouse, kafka)
+    made = topology(name)
+    # In one span the second click would come before the first, which would be in time.
+    for wave in ([record("pen", 40)], [record("pen", 3, partition=1)], [record("pen", 99)]):
+        send(kafka, name, *wave)
+        assert tick(doors, made, "wave").failed == {}
+    for table in ("counted", "final"):
+        before = lake.rows(doors, made, table)
+        rebuilt = rebuild(doors, made, made.table(table), "rebuild")
+        assert (rebuilt.inserted, rebuilt.updated, rebuilt.deleted) == (0, 0, 0)
+        assert lake.rows(doors, made, table) == before
+        assert lake.state(doors, made, table).position.dropped == {"late": 1}
+    DeltaTable(lake.path(doors, made, "final")).delete("sku = 'pen'")
+    assert not audit(doors, made, made.table("final")).holds
+    assert rebuild(doors, made, made.table("final"), "again").inserted == 1
+    assert audit(doors, made, made.table("final")).holds
+    send(kafka, name, record("pen", 200))
+    assert tick(doors, made, "go on").failed == {}
+    assert found(doors, made, "final") == {("pen", 40): 1, ("pen", 90): 1}
