@@ -160,7 +160,8 @@ class Between:
     def moved(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
         if scan.table in self._taken:
-            return self._taken[scan.table].moved
+            # What somebody else changed there is no new offset; reading it says so.
+            return self._taken[scan.table].moved or any(c.position is None for c in self._changed[scan.table])
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:

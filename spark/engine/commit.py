@@ -88,12 +88,12 @@ def _read_back(path: str, position: Position) -> State | None:
 
 
 @contextmanager
-def races() -> Iterator[list[PySparkException]]:
-    """What another writer overtook, instead of an error; empty if nobody did."""
+def races(*more: str) -> Iterator[list[PySparkException]]:
+    """What another writer overtook, instead of an error; empty if nobody did. `more` error classes tell of one too."""
     lost: list[PySparkException] = []
     try:
         yield lost
     except PySparkException as error:
-        if not (error.getCondition() or "").startswith(LOST_RACE):
+        if not (error.getCondition() or "").startswith((*LOST_RACE, *more)):
             raise
         lost.append(error)

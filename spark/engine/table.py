@@ -54,7 +54,7 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
-    with races():
+    with races("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"):  # the other one's log is begun, and not yet committed
         session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
     state = _appearing(path, table)
     if state is None:
