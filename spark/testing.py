@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -16,9 +17,10 @@ import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import LANDING, placed
 from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, emitted
+from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
 from spark.operators.order import reached
-from spark.operators.window import yielded
+from spark.operators.window import begun
 from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
@@ -79,6 +81,10 @@ class Pinned:
         found = self.appended(scan, stored.rows.values()) if scan.appended else self.changes(scan, stored.history)
         return found.withColumn("_reached", F.lit(None).cast("bigint"))
 
+    def time(self, scan: Scan) -> int | None:
+        """The stream time that a table has reached."""
+        return self.tables[scan.table].clock.time
+
     def appended(self, scan: Scan, found: Iterable[Row]) -> DataFrame:
         """Records of a stream; of a landing, those that were decoded."""
         frame = self.session.createDataFrame(list(found), self.tables[scan.table].schema)
@@ -114,10 +120,6 @@ class Batch:
     def at(self, time_before: int | None, time_after: int | None = None) -> Batch:
         """The same batch between two stream times."""
         return replace(self, time_before=time_before, time_after=time_after)
-
-    def time_of(self, scan: Scan) -> int | None:
-        """The stream time that a stored stream has behind the batch."""
-        return self.after.tables[scan.table].clock.time
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read: the tables of a test are small."""
@@ -229,8 +231,10 @@ class TopologyTestDriver:
         for source in self._topology.sources:
             records = [record for to, record in piped if to == source]
             now[source.landing] = self._landed(source, records, now.get(source.landing))
-        for table in self._topology.tables:
-            now[table.name] = self._stepped(table, before, after)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for level in levels(self._topology):
+                stepped = list(pool.map(lambda table: self._stepped(table, before, after), level))
+                now |= {table.name: stored for table, stored in zip(level, stepped, strict=True)}
         self._tables = now
 
     def table(self, name: str) -> list[dict[str, object]]:
@@ -272,7 +276,7 @@ class TopologyTestDriver:
             clock, _ = clocked(table.plan, span, Clock() if was is None else was.clock)
             span = span.at(None if was is None else was.clock.time, clock.time)
         if was is None:
-            frame = yielded(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
+            frame = begun(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
             return Stored(frame.schema, found, found, self._changes({}, found), clock)
@@ -292,7 +296,7 @@ class TopologyTestDriver:
         """The batch as the span of a table; its first one begins with nothing."""
         if was is not None:
             return Batch(before, after, self._session.createDataFrame(list(was.rows.values()), was.schema))
-        empty = {name: replace(stored, rows={}, history=()) for name, stored in after.tables.items()}
+        empty = {name: replace(stored, rows={}, history=(), clock=Clock()) for name, stored in after.tables.items()}
         nothing = Pinned(self._session, empty)
         return Batch(nothing, after, self._session.createDataFrame([], "_ int"), few=False)
 

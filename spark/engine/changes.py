@@ -106,7 +106,7 @@ class Pinned:
         return self._frame(scan).select(*cols(scan.key))
 
     def time(self, scan: Scan) -> int | None:
-        """The stream time that a stored stream had here, which may be ahead of its newest record's."""
+        """The stream time that what is stored had here, which may be ahead of its newest record's."""
         if scan.table.startswith(LANDING):
             return None
         for commit in positions.commits(self.path(scan), f"{self.topology}/{scan.table}"):
@@ -134,10 +134,6 @@ class Between:
     def at(self, time_before: int | None, time_after: int | None = None) -> Self:
         """The same span between two stream times."""
         return replace(self, time_before=time_before, time_after=time_after)
-
-    def time_of(self, scan: Scan) -> int | None:
-        """The stream time that a stored stream had at the later position."""
-        return self.after.time(scan)
 
     @cached_property
     def few(self) -> bool:
@@ -324,6 +320,9 @@ class Nothing:
         """No records."""
         return self.after.records(scan).where("false")
 
+    def time(self, scan: Scan) -> None:
+        """Nobody has seen a record."""
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -338,10 +337,6 @@ class Beginning:
     def at(self, time_before: int | None, time_after: int | None = None) -> Self:
         """The same span between two stream times."""
         return replace(self, time_before=time_before, time_after=time_after)
-
-    def time_of(self, scan: Scan) -> int | None:
-        """The stream time that a stored stream had at the later position."""
-        return self.after.time(scan)
 
     @property
     def before(self) -> Nothing:

@@ -95,7 +95,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             )
             seen = Observation()
             records = _read(session, doors.kafka, topology, source, start, end)
-            batch = landed(records, source.consumed, position.n).observe(
+            batch = landed(records, source.consumed, position.n, _ahead(topology, source)).observe(
                 seen, F.count(F.lit(1)).alias("records"), F.count("_error").alias("errors")
             )
             committed = commit.append(batch, path, position)
@@ -113,8 +113,15 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     )
 
 
-def landed(records: DataFrame, consumed: Consumed, batch: int) -> DataFrame:
-    """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where they did not decode."""
+def landed(records: DataFrame, consumed: Consumed, batch: int, ahead: int | None = None) -> DataFrame:
+    """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where something is wrong.
+
+    Args:
+        records: what the source read.
+        consumed: what they are decoded to.
+        batch: the number of the landing's commit.
+        ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
+    """
     raw = records.select(
         F.col("key").alias("_key"),
         F.col("value").alias("_value"),
@@ -135,7 +142,24 @@ def landed(records: DataFrame, consumed: Consumed, batch: int) -> DataFrame:
         F.when(broken, F.col("_value")).alias("_value"),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
-    return decode(raw, consumed).select(*cols(_names(consumed)), *ours)
+    decoded = decode(raw, consumed)
+    if ahead is not None:
+        decoded = decoded.withColumn("_error", F.coalesce("_error", _too_far(_timestamp(consumed), ahead)))
+    return decoded.select(*cols(_names(consumed)), *ours)
+
+
+def _too_far(at: Column, ahead: int) -> Column:
+    """What is wrong with an event time that is too far ahead of the clock; null if nothing is."""
+    latest = time.time_ns() // 1_000_000 + ahead
+    told = f" is more than {ahead} ms ahead of the clock (message_timestamp_after_max_ms)"
+    return F.when(
+        at > F.timestamp_millis(F.lit(latest)), F.concat(F.lit("the timestamp "), at.cast("string"), F.lit(told))
+    )
+
+
+def _ahead(topology: Topology, source: Source) -> int | None:
+    """A table's rows move no stream's time but where it is looked up, and must not be missing."""
+    return topology.settings.message_timestamp_after_max_ms if source.kind == "stream" else None
 
 
 def _range(

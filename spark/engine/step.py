@@ -21,7 +21,7 @@ from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
-from spark.operators.window import yielded
+from spark.operators.window import begun
 from spark.topology.nodes import Window, is_stream
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def working(
             if is_stream(target.plan):
                 schema = emitted(target, beginning, 0).schema
             elif isinstance(target.plan, Window):
-                schema = yielded(target.plan, beginning).schema
+                schema = begun(target.plan, beginning).schema
             else:
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
@@ -233,7 +233,7 @@ def _computed(work: Work) -> Stepped | None:
     arrived = None
     if isinstance(work.target.plan, Window):
         whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work)))
-        batch = kept(whole, yielded(work.target.plan, span))
+        batch = kept(whole, begun(work.target.plan, span))
     else:
         batch = kept(whole, rows(work.target.plan, ALL, work.now))
     if work.before.data_version == 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import IDENTITY, STREAMED, Span, cols, drives, dropped, emit
+from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, drives, dropped, emit
 from spark.operators.order import arrivals, stream_time
 from spark.topology.nodes import StreamJoin, is_stream
 
@@ -24,14 +24,22 @@ if TYPE_CHECKING:
     from spark.topology.topology import Table
 
 
+class Timed(Snapshot, Protocol):
+    """A snapshot in which every stream has one time."""
+
+    def time(self, scan: Scan) -> int | None:
+        """The stream time that what is stored had, which may be ahead of its newest record's."""
+
+
 class Clocked(Span, Protocol):
     """A span that can be told stream time."""
 
+    @property
+    def after(self) -> Timed:
+        """Every input at the later position."""
+
     def at(self, time_before: int | None, time_after: int | None = None) -> Self:
         """The same span between two stream times."""
-
-    def time_of(self, scan: Scan) -> int | None:
-        """The stream time that a stored stream had at the later position: maybe ahead of its newest record's."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     begun = span.at(was.time)
     moved = [scan for scan in drives(plan) if span.moved(scan)]
     # A stored stream's time may go on where a filter left it without a new record.
-    times = [was.time, *(span.time_of(scan) for scan in drives(plan))]
+    times = [was.time, *(span.after.time(scan) for scan in drives(plan))]
     if not moved:
         return Clock(_latest(times), was.dropped), Arrived()
     told = [arrivals(span.records(scan), begun) for scan in moved]

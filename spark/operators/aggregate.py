@@ -151,7 +151,7 @@ def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     return dated(aggregate, found.agg(*aggregates, F.expr(NEWEST.text).alias(NEWEST.name)))
 
 
-def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame, there: str) -> DataFrame:
+def finished(aggregate: Aggregate | Window, fold: Fold, partials: DataFrame, there: str) -> DataFrame:
     """One row per group with its aggregates, and the partials to fold the next change into; `_present` is `there`."""
     # Nothing is computed for a group that went: a quotient by its no rows would fail.
     computed = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
@@ -160,7 +160,7 @@ def finished(aggregate: Aggregate, fold: Fold, partials: DataFrame, there: str) 
     return dated(aggregate, found, *hidden, F.expr(there).alias(PRESENT))
 
 
-def dated(aggregate: Aggregate, found: DataFrame, *more: Column) -> DataFrame:
+def dated(aggregate: Aggregate | Window, found: DataFrame, *more: Column) -> DataFrame:
     """The aggregate's columns, and ours as they are in the newest row of each group."""
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
     return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)

@@ -58,6 +58,9 @@ class Snapshot(Protocol):
     def records(self, scan: Scan) -> DataFrame:
         """All decoded records of a landing or a stored stream, or all changes of a stored table, `PLACED`."""
 
+    def time(self, scan: Scan) -> int | Column | None:
+        """The stream time that a stored table or stream which keeps it had, in microseconds."""
+
 
 class Span(Protocol):
     """From one position to a later one."""

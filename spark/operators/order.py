@@ -36,6 +36,11 @@ def micros(name: str = "_timestamp") -> Column:
     return F.unix_micros(F.col(name))
 
 
+def millis(microseconds: Column) -> Column:
+    """Microseconds in whole milliseconds."""
+    return F.unix_millis(F.timestamp_micros(microseconds))
+
+
 def from_zero(ordinal: Column) -> Column:
     """An ordinal as a number from 0: what a join emitted alone has one below."""
     return F.when(ordinal < 0, -2 * ordinal - 1).otherwise(2 * ordinal)

@@ -9,6 +9,7 @@ are read from where they landed, as far back as one can be in an open window.
 A suppressed row is there once its window is closed: a span has the rows of the windows that were open when it began,
 or were opened in it, and that stream time has passed at its end, however far it went.
 (Kafka Streams counts a record without value too, and loses windows where time jumps.)
+Sessions have no windows of their own to be computed again: `spark.operators.session`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.aggregate import NEWEST, in_a_group
-from spark.operators.algebra import OURS, PRESENT, among, cols, dropped, emit, history, refused, still, touched
-from spark.operators.order import stream_time
+from spark.operators.algebra import OURS, PRESENT, among, cols, dropped, emit, history, present, refused, still, touched
+from spark.operators.order import millis, stream_time
+from spark.operators.session import sessions
 from spark.topology.nodes import WINDOW, Window
 
 if TYPE_CHECKING:
@@ -33,32 +35,32 @@ if TYPE_CHECKING:
 
 @touched.register(Window)
 def _(window: Window, span: Span) -> DataFrame | None:
-    if still(window, span):
-        return None
-    return yielded(window, span).withColumn(PRESENT, F.lit(True))
+    return None if still(window, span) else changed(window, span)
 
 
-def yielded(window: Window, span: Span) -> DataFrame:
-    """The rows that a span makes or changes."""
+def changed(window: Window, span: Span) -> DataFrame:
+    """The rows that a span makes or changes; of sessions also those that went."""
+    if window.kind == "session":
+        return sessions(window, span, accepted(window, span))
     members = in_sliding_windows(window, span) if window.kind == "sliding" else in_time_windows(window, span)
     if window.suppressed:
         passed = millis(F.lit(span.time_after).cast("bigint")) - window.grace
         found = members.where(~is_open(window, passed))
     else:
         members = span.keep(members)
-        changed = members.where("_new").select(*cols(window.by), "_start").distinct()
-        found = among(members, changed, (*window.by, "_start"), span.few)
-    return computed(window, found)
+        gained = members.where("_new").select(*cols(window.by), "_start").distinct()
+        found = among(members, gained, (*window.by, "_start"), span.few)
+    return computed(window, found).withColumn(PRESENT, F.lit(True))
+
+
+def begun(window: Window, beginning: Span) -> DataFrame:
+    """The rows after a span that nothing was before."""
+    return present(changed(window, beginning))
 
 
 @dropped.register(Window)
 def _(window: Window, span: Span) -> DataFrame:
     return refused(emit(window.source, span), reason(window, span))
-
-
-def millis(microseconds: Column) -> Column:
-    """Microseconds in whole milliseconds."""
-    return F.unix_millis(F.timestamp_micros(microseconds))
 
 
 def is_open(window: Window, passed: Column) -> Column:
@@ -72,6 +74,8 @@ def reason(window: Window, span: Span) -> Column:
     at = F.unix_millis("_timestamp")
     if window.kind == "sliding":  # the last window that a record takes part in begins right behind it
         late = at + 1 + window.size < passed
+    elif window.kind == "session":
+        late = at + window.size < passed
     else:
         late = at - at % window.advance + window.size <= passed
     return (
@@ -83,17 +87,23 @@ def reason(window: Window, span: Span) -> Column:
     )
 
 
-def arrived(window: Window, span: Span) -> DataFrame:
-    """The records that may be in an open window: new ones that are not dropped, and older ones."""
+def accepted(window: Window, span: Span) -> DataFrame:
+    """The new records that are not dropped."""
     new = emit(window.source, span).where(reason(window, span).isNull())
-    found = new.withColumn("_passed", millis(stream_time(span)) - window.grace).withColumn("_new", F.lit(True))
+    return new.withColumns({"_at": F.unix_millis("_timestamp"), "_passed": millis(stream_time(span)) - window.grace})
+
+
+def arrived(window: Window, span: Span) -> DataFrame:
+    """The records that may be in an open window: new ones, and older ones."""
+    found = accepted(window, span).withColumn("_new", F.lit(True))
     if span.time_before is not None:
         passed = millis(F.lit(span.time_before).cast("bigint")) - window.grace
         since = F.timestamp_millis(passed - window.size - 1)
         older = history(window.source, span.before).where(F.col("_timestamp") >= since)
         older = older.where(F.expr(f"NOT _deleted AND {in_a_group(window)}") & (F.unix_millis("_timestamp") >= 0))
-        found = found.unionByName(older.withColumn("_passed", passed).withColumn("_new", F.lit(False)))
-    return found.withColumn("_at", F.unix_millis("_timestamp"))
+        older = older.withColumns({"_at": F.unix_millis("_timestamp"), "_passed": passed, "_new": F.lit(False)})
+        found = found.unionByName(older)
+    return found
 
 
 def in_time_windows(window: Window, span: Span) -> DataFrame:

@@ -58,6 +58,7 @@ class StreamsBuilder:
         max_records_per_tick: int | None = None,
         processing_guarantee: str = "exactly_once_v2",
         ansi: bool = True,
+        message_timestamp_after_max_ms: int | None = 3_600_000,
     ) -> None:
         """Begin a topology.
 
@@ -67,12 +68,19 @@ class StreamsBuilder:
             max_records_per_tick: cuts a large backlog in slices; None for no limit.
             processing_guarantee: "exactly_once_v2" or "at_least_once".
             ansi: stop at an expression that fails; False makes its result null.
+            message_timestamp_after_max_ms: how far ahead of the clock a stream's record may be in time when it lands,
+                as for Kafka's brokers; one that is further would close all windows, and is put into quarantine. None
+                for no limit.
         """
         place = Place(f"StreamsBuilder {name}", user_line())
         legal_path_part(name, place)
         if not _is_int(max_task_idle_ms) or max_task_idle_ms < -1:
             do = "write milliseconds, 0, or -1 for no wait at all"
             raise place.mistake(f"max_task_idle_ms is {max_task_idle_ms!r}", do)
+        ahead = message_timestamp_after_max_ms
+        if ahead is not None and (not _is_int(ahead) or ahead < 0):
+            do = "write milliseconds from 0, or None for no limit"
+            raise place.mistake(f"message_timestamp_after_max_ms is {ahead!r}", do)
         if max_records_per_tick is not None and (not _is_int(max_records_per_tick) or max_records_per_tick < 1):
             do = "write a number from 1, or None for no limit"
             raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
@@ -82,7 +90,7 @@ class StreamsBuilder:
         if not isinstance(ansi, bool):
             raise place.mistake(f"ansi is {ansi!r}", "write True or False")
         guarantee = _GUARANTEES[processing_guarantee]
-        self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi))
+        self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi, ahead))
 
     def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
         """A topic as a table: the newest record of every key, stored under the topic's name.
@@ -173,6 +181,9 @@ def _check_what_must_be_stored(draft: Draft) -> None:
         if isinstance(node, Aggregate) and of_changes(node.source) and isinstance(why := fold_of(node), str):
             do = "write an aggregate that folds, or aggregate the table itself"
             raise place.mistake(f"a table's changes are not kept for ever, and {why}", do)
+        if isinstance(node, Window) and node.kind == "session" and isinstance(why := fold_of(node), str):
+            do = "write aggregates that fold: count, sum, avg, min, max"
+            raise place.mistake(f"sessions merge, of what each holds, and {why}", do)
         for windows in (node, *inputs(node)):
             if isinstance(windows, Window) and windows not in plans:
                 what = "the aggregates of windows are no view: what came late cannot be told again"
@@ -292,8 +303,8 @@ def _over_scans(node: Node, scan_of: Mapping[Node, Node]) -> Node:
 
 
 def _folding(plan: Node) -> Node:
-    """A stored plan: an aggregate's own rows are there to fold into."""
-    if not isinstance(plan, Aggregate):
+    """A stored plan: an aggregate's own rows, and sessions, are there to fold into."""
+    if not isinstance(plan, Aggregate) and not (isinstance(plan, Window) and plan.kind == "session"):
         return plan
     fold = fold_of(plan)
     return replace(plan, fold=fold) if isinstance(fold, Fold) else plan

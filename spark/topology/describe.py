@@ -13,6 +13,7 @@ from spark.topology.fold import fold_of
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Closed,
     Explode,
     Join,
     Latest,
@@ -139,6 +140,8 @@ def _word(node: Written) -> str:
             return f"{'KSTREAM' if is_stream(node) else 'KTABLE'}-{_STREAM_WORDS[select_kind(node)]}"
         case Aggregate(source=source):
             return f"{'KSTREAM' if is_stream(source) else 'KTABLE'}-AGGREGATE"
+        case Closed():
+            return "KTABLE-SUPPRESS"
         case Window(suppressed=suppressed):
             return "KTABLE-SUPPRESS" if suppressed else "KSTREAM-AGGREGATE"
         case Explode():
@@ -210,6 +213,9 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
         case Window(source=source, by=by, select=select):
             computed = ", ".join(_item(name, text) for name, text in select)
             yield f"{indent}{label}: {computed} by {', '.join(by)} {window_kind(node)}"
+            yield from _plan_in_words("of", source, global_tables, below)
+        case Closed(source=source, wait=wait):
+            yield f"{indent}{label}: those whose end is more than {written(wait)} behind stream time, which are closed"
             yield from _plan_in_words("of", source, global_tables, below)
         case Explode(source=source, column=column):
             yield f"{indent}{label}: flat_map of every element of {column}"

@@ -9,6 +9,7 @@ from spark.topology.errors import Place
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Closed,
     Explode,
     Join,
     Latest,
@@ -27,7 +28,7 @@ _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
 _MAX_NAME = 249  # characters, Kafka's limit for a topic, and short enough for a folder everywhere
 
 
-Written = Select | Join | StreamJoin | Aggregate | Window | Latest | Changes | Union | Explode
+Written = Select | Join | StreamJoin | Aggregate | Window | Closed | Latest | Changes | Union | Explode
 
 
 @dataclass

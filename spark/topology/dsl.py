@@ -15,6 +15,7 @@ from spark.topology.nodes import (
     WINDOW,
     Aggregate,
     Changes,
+    Closed,
     Column,
     Drive,
     Explode,
@@ -167,7 +168,8 @@ class KTable:
         """The rows of windows, each once: when stream time has closed its window, and never changed again.
 
         Args:
-            suppressed: `Suppressed.until_window_closes()`.
+            suppressed: `Suppressed.until_window_closes()`. Of sessions, those stored are suppressed: write
+                `.materialize(name)` before, for the table that holds the open ones too.
         """
         line = user_line()
         place = Place(f"suppress of {title(self.node)}", line, {"": self.node.columns})
@@ -178,6 +180,8 @@ class KTable:
             raise place.mistake("these rows are not a window's aggregates: nothing closes them", do)
         if self.node.suppressed:
             raise place.mistake("the rows are suppressed already", "write it once")
+        if self.node.kind == "session":
+            return _view(self.draft, Closed(self.node, self.node.size + self.node.grace, line))
         if self.node in self.draft.written:  # no view any more, unless something else reads it
             self.draft.written.remove(self.node)
         return _view(self.draft, replace(self.node, suppressed=True, line=line))
@@ -561,7 +565,7 @@ def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key:
     return tuple(found.values())
 
 
-def _view(draft: Draft, node: Select | Join | Aggregate | Window | Latest) -> KTable:
+def _view(draft: Draft, node: Select | Join | Aggregate | Window | Closed | Latest) -> KTable:
     draft.written.append(node)
     return KTable(draft, node)
 
@@ -686,10 +690,9 @@ def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
         case SlidingWindows(difference=size):
             kind = "sliding"
         case SessionWindows(gap=size):
-            do = 'write TimeWindows.of("1m", grace="10s") or SlidingWindows.of("10s", grace="10s")'
-            raise place.mistake("session windows are not available in this release", do)
+            kind = "session"
         case _:
-            do = 'write windowed_by(TimeWindows.of("1m", grace="10s")), or sliding windows'
+            do = 'write windowed_by(TimeWindows.of("1m", grace="10s")), or sliding windows, or sessions'
             raise place.mistake(f"the windows are {windows!r}", do)
     place = Place(f"{type(windows).__name__} of {place.node}", place.line, place.columns)
     if windows.grace is None:

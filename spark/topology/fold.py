@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark.topology.errors import Place
-from spark.topology.nodes import Fold, Partial, is_stream
+from spark.topology.nodes import Fold, Partial, Window, is_stream
 from spark.topology.roles import depths, roles
 from spark.topology.sql import aggregate_calls, parse_expression
 from spark.topology.tokens import Sql, lex
@@ -49,18 +49,18 @@ class _Whole(Exception):
     """An aggregate that needs all rows of its group; says why."""
 
 
-def fold_of(aggregate: Aggregate) -> Fold | str:
+def fold_of(aggregate: Aggregate | Window) -> Fold | str:
     """How an aggregate folds, or why it does not, in words."""
     place = Place(f"aggregate by {', '.join(aggregate.by)}", aggregate.line, {"": aggregate.source.columns})
     partials = _Partials()
+    select = aggregate.select if isinstance(aggregate, Window) else aggregate.select[len(aggregate.by) :]
     try:
-        select = tuple(
-            (name, _folded(lex(text, place), partials, only_grows=is_stream(aggregate.source)))
-            for name, text in aggregate.select[len(aggregate.by) :]
+        folded = tuple(
+            (name, _folded(lex(text, place), partials, only_grows=is_stream(aggregate.source))) for name, text in select
         )
     except _Whole as why:
         return str(why)
-    return Fold(tuple(partials.found.values()), select)
+    return Fold(tuple(partials.found.values()), folded)
 
 
 def _folded(sql: Sql, partials: _Partials, only_grows: bool) -> str:

@@ -264,6 +264,8 @@ class Window:
     All lengths are in milliseconds. "time": windows of `size`, one every `advance` since 1970, their end excluded.
     "sliding": the windows of length `size`, both ends included, that end at a record or begin right behind one; they
     have no `advance`, it is 0.
+    "session": the time from a first to a last record, both included, with no more than `size` from one to the next;
+    they merge where a record comes between, so they are folded. They have no `advance` either.
     A record counts in those of its windows that `grace` and stream time leave open where it comes; a `suppressed` row
     is there once its window is closed.
     `select` holds (column, expression) for every aggregate; `columns` are those grouped by, `WINDOW`, the aggregates.
@@ -278,6 +280,7 @@ class Window:
     select: tuple[tuple[str, str], ...]
     columns: tuple[Column, ...]
     suppressed: bool = False
+    fold: Fold | None = None
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -286,7 +289,26 @@ class Window:
         return (*self.by, *(column.name for column in WINDOW))
 
 
-Node = Scan | Records | Changes | Union | Explode | Latest | Select | Join | StreamJoin | Aggregate | Window
+@dataclass(frozen=True)
+class Closed:
+    """The sessions that no record can reach any more: they end more than `wait` milliseconds before stream time."""
+
+    source: Node
+    wait: int
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return self.source.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the sessions."""
+        return self.source.columns
+
+
+Node = Scan | Records | Changes | Union | Explode | Latest | Select | Join | StreamJoin | Aggregate | Window | Closed
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -296,7 +318,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
             return ()
         case Records(source=source) | Changes(source=source) | Latest(source=source) | Explode(source=source):
             return (source,)
-        case Select(source=source) | Aggregate(source=source) | Window(source=source):
+        case Select(source=source) | Aggregate(source=source) | Window(source=source) | Closed(source=source):
             return (source,)
         case Union(left=left, right=right) | Join(left=left, right=right) | StreamJoin(left=left, right=right):
             return (left, right)
@@ -307,7 +329,7 @@ def over(node: Node, change: Callable[[Node], Node]) -> Node:
     match node:
         case Changes(source=source) | Latest(source=source) | Explode(source=source):
             return replace(node, source=change(source))
-        case Select(source=source) | Aggregate(source=source) | Window(source=source):
+        case Select(source=source) | Aggregate(source=source) | Window(source=source) | Closed(source=source):
             return replace(node, source=change(source))
         case Join(left=left, right=right, told=told):
             return replace(node, left=change(left), right=change(right), told=None if told is None else change(told))

@@ -14,6 +14,7 @@ from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Closed,
     Column,
     Explode,
     Fold,
@@ -79,6 +80,7 @@ class Settings:
     max_records_per_tick: int | None = None
     processing_guarantee: Guarantee = "exactly_once_v2"
     ansi: bool = True
+    message_timestamp_after_max_ms: int | None = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ _KINDS: Final = {
             Select,
             StreamJoin,
         ),
-        *(Union, Window, Settings, Source, Table, Topology),
+        *(Union, Window, Closed, Settings, Source, Table, Topology),
     )
 }
 

@@ -7,6 +7,7 @@ from spark.topology.durations import written
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Closed,
     Explode,
     Fold,
     How,
@@ -48,6 +49,8 @@ def title(node: Node) -> str:
         case Window(source=source, by=by):
             suppressed = "suppress of " if node.suppressed else ""
             return f"{suppressed}windows of {title(source)} by {', '.join(by)}"
+        case Closed(source=source):
+            return f"suppress of {title(source)}"
         case Explode(source=source, column=column):
             return f"flat_map({column}) of {title(source)}"
         case Join(left=left, right=right, how=how) | StreamJoin(left=left, right=right, how=how):
@@ -105,6 +108,12 @@ def stream_join_kind(join: StreamJoin) -> str:
 def window_kind(window: Window) -> str:
     """Windows in words: their kind and lengths, when they close, what is kept and what is read again."""
     size = written(window.size)
+    if window.kind == "session":
+        return (
+            f"in sessions with gaps of at most {size}, folded: a session is closed when stream time less "
+            f"{written(open_for(window))} of gap and grace is behind its end; kept: the rows of sessions, whose state "
+            f"they are; no record is read again"
+        )
     if window.kind == "sliding":
         which, closed = f"sliding windows of {size}", "is behind"
     elif window.advance == window.size:
@@ -139,6 +148,12 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             return tuple((scan, f"the keys of {words}{again}") for scan, words in costs(source))
         case Select(source=source) | Explode(source=source):
             return costs(source)
+        case Window(source=source, kind="session"):
+            return tuple(
+                (scan, f"{words}, folded into the open sessions of their groups") for scan, words in costs(source)
+            )
+        case Closed(source=source):
+            return tuple((scan, "the sessions that stream time has closed") for scan, _ in costs(source))
         case Window(source=source):
             back = f", and the records of {written(open_for(node))} before them"
             return tuple((scan, words + back) for scan, words in costs(source))

@@ -40,6 +40,7 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -49,6 +50,7 @@ import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.core.config.Configurator;
@@ -560,11 +562,18 @@ class Plan {
         var groups = source.stream().filter((key, row) -> row != null).groupBy((key, row) -> Rows.keyOrNull(group.of(row)));
         Materialized<InternalRow, InternalRow, WindowStore<Bytes, byte[]>> as =
             Materialized.with(new Harness.RowSerde(), new Harness.RowSerde());
-        KTable<Windowed<InternalRow>, InternalRow> windows = node.get("kind").asText().equals("sliding")
-            ? groups.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace)).aggregate(none, add, as)
-            : groups.windowedBy(
+        KTable<Windowed<InternalRow>, InternalRow> windows = switch (node.get("kind").asText()) {
+            case "sliding" -> groups.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace)).aggregate(none, add, as);
+            case "session" -> groups.windowedBy(SessionWindows.ofInactivityGapAndGrace(size, grace)).aggregate(
+                none,
+                add,
+                (key, rows, others) -> Rows.of(Rows.cells(rows), Rows.cells(others)),
+                Materialized.<InternalRow, InternalRow, SessionStore<Bytes, byte[]>>with(
+                    new Harness.RowSerde(), new Harness.RowSerde()));
+            default -> groups.windowedBy(
                 TimeWindows.ofSizeAndGrace(size, grace).advanceBy(Duration.ofMillis(node.get("advance").asLong())))
                 .aggregate(none, add, as);
+        };
         if (node.get("suppressed").asBoolean()) {
             windows = windows.suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
         }
@@ -579,7 +588,8 @@ class Plan {
             windows.toStream().map((at, rows) -> {
                 InternalRow named = Rows.of(
                     Rows.cells(at.key()), new Object[] {at.window().start(), at.window().end()});
-                return KeyValue.pair(named, Rows.of(Rows.cells(named), Rows.cells(aggregation.of(rows))));
+                return KeyValue.pair(
+                    named, rows == null ? null : Rows.of(Rows.cells(named), Rows.cells(aggregation.of(rows))));
             }),
             key,
             columns);

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from spark.testing import TopologyTestDriver
-from spark.topology import JoinWindows, SlidingWindows, Suppressed, TimeWindows
+from spark.topology import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from tests.conformance.cases import MISSING, TOPICS, F, Kind, Record, topology
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def _chain(of: Sources) -> KStream:
     return first.join(of.global_table("names"), on=["world", "CASE WHEN n > 1 THEN 'a' ELSE f END"], select=BOTH)
 
 
-def _windows(windows: TimeWindows | SlidingWindows, final: bool = False) -> Callable[[Sources], KTable]:
+def _windows(
+    windows: TimeWindows | SlidingWindows | SessionWindows, final: bool = False
+) -> Callable[[Sources], KTable]:
     def of(sources: Sources) -> KTable:
         found = sources.stream("taps").group_by("world", "k").windowed_by(windows)
         counted = found.aggregate(n="count(*)", total="sum(v)", most="max(v)")
@@ -59,6 +61,7 @@ def _windows(windows: TimeWindows | SlidingWindows, final: bool = False) -> Call
 TUMBLING = TimeWindows.of("20ms", grace="5ms")
 HOPPING = TimeWindows.of("20ms", advance="7ms", grace="5ms")
 SLIDING = SlidingWindows.of("15ms", grace="5ms")
+SESSIONS = SessionWindows.of("9ms", grace="5ms")
 BOTH = ["left.v", "left.n", "right.n AS m"]
 PAIR = ["left.v", "right.v AS w"]
 KINDS = {
@@ -96,6 +99,7 @@ KINDS = {
         Kind("w_tumbling", _windows(TUMBLING)),
         Kind("w_hopping", _windows(HOPPING)),
         Kind("w_sliding", _windows(SLIDING)),
+        Kind("w_sessions", _windows(SESSIONS)),
         Kind("w_tumbling_final", _windows(TUMBLING, final=True)),
         Kind("w_hopping_final", _windows(HOPPING, final=True)),
         Kind("w_sliding_final", _windows(SLIDING, final=True)),
@@ -153,9 +157,10 @@ def kafkas(answer: Answer, kinds: Sequence[Kind]) -> dict[str, Sent]:
     """What Kafka's emitted."""
     found = {}
     for kind in kinds:
-        sent = [(one.key, *one.row) for one in answer[kind.name] if one.row is not None]
+        told = answer[kind.name]
         if kind.name.startswith("w_") and not kind.name.endswith("_final"):
-            sent = list({key: (key, row, time) for key, row, time in sent}.values())  # the last of every window
+            told = list({tuple(one.key): one for one in told}.values())  # the last of every window
+        sent = [(one.key, *one.row) for one in told if one.row is not None]
         found[kind.name] = Counter(_sent(key, row, time) for key, row, time in sent)
     return found
 

@@ -163,6 +163,25 @@ def test_event_time_is_the_records_own_where_none_is_declared(
     assert row["_timestamp"] == 1_234_567
 
 
+def test_a_streams_record_too_far_ahead_of_the_clock_is_put_into_quarantine(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    now, hour = time.time_ns() // 1_000_000, 3_600_000
+    builders = [StreamsBuilder("guarded"), StreamsBuilder("trusting", message_timestamp_after_max_ms=None)]
+    name, kept = topic(), topic()
+    send(kafka, name, *(Record(n, {"name": f"{n}", "at": now + n * hour // 2}) for n in (1, 3)))
+    send(kafka, kept, Record(1, {"name": "one", "at": now + 9 * hour}))
+    for builder in builders:
+        builder.stream(name, CONSUMED)
+        builder.table(kept, CONSUMED)  # a row that is missing would be worse than one that is early
+        lake.land_all(doors, builder.build())
+    guarded, trusting = (lake.records(doors, builder.build(), name) for builder in builders)
+    assert [row["_error"] is None for row in guarded] == [True, False]
+    assert "is more than 3600000 ms ahead of the clock" in str(guarded[1]["_error"])
+    assert guarded[1]["_value"] == b'{"name": "3", "at": %d}' % (now + 3 * hour // 2)
+    assert [row["_error"] for row in [*trusting, *lake.records(doors, builders[0].build(), kept)]] == [None] * 3
+
+
 def test_an_empty_topic_lands_as_an_empty_table_at_its_offsets(doors: Doors, topic: Callable[..., str]) -> None:
     topology = streaming(topic())
     done = landed(doors, topology)

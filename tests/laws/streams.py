@@ -266,6 +266,10 @@ class Frames:
         """All records of a topic."""
         return self.stored(scan).withColumn("_reached", F.lit(None).cast("bigint"))
 
+    def time(self, scan: Scan) -> int | None:  # noqa: ARG002  # the protocol's
+        """No input is a stored stream."""
+        return None
+
 
 @dataclass(frozen=True)
 class Spans:
@@ -282,10 +286,6 @@ class Spans:
     def at(self, time_before: int | None, time_after: int | None = None) -> Spans:
         """The same spans between two stream times of all of them."""
         return replace(self, time_before=time_before, time_after=time_after)
-
-    def time_of(self, scan: Scan) -> int | None:  # noqa: ARG002  # the protocol's
-        """No input is a stored stream."""
-        return None
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed now."""

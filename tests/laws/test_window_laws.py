@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import PRESENT, dropped, touched
 from spark.operators.order import reached
-from spark.topology.nodes import WINDOW, Column, Records, Scan, Window, WindowKind
+from spark.topology.fold import fold_of
+from spark.topology.nodes import WINDOW, Closed, Column, Fold, Records, Scan, Window, WindowKind
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ CLICKS = Records(
     Scan("_landing/clicks", ("world", "k"), (Column("world", "int"), Column("k", "string"), Column("v", "int")), True)
 )
 SELECT = (("n", "count(1)"), ("total", "sum(v)"), ("all", "sort_array(collect_list(v))"))
+FOLDED = (*SELECT[:2], ("all", "array(min(v), max(v))"))
 AGGREGATES = (Column("n", "bigint"), Column("total", None), Column("all", None))
+STORED = Scan("sessions", ("world", "k", *(column.name for column in WINDOW)), ())
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class World:
         if self.time is None:
             return True
         passed = self.time - self.node.grace
+        if self.node.kind == "session":
+            return end >= passed - SIZE
         return end >= passed if self.node.kind == "sliding" else end > passed
 
     def take(self, record: Record) -> None:
@@ -97,6 +102,8 @@ class World:
             self.dropped["null key"] += 1
         elif self.node.kind == "sliding":
             self.slide(record, record.at, record.k)
+        elif self.node.kind == "session":
+            self.prolong(record, record.at, record.k)
         else:
             starts = range(max(0, record.at - SIZE + 1), record.at + 1)
             opened = [s for s in starts if s % self.node.advance == 0 and self.is_open(s + SIZE)]
@@ -122,20 +129,38 @@ class World:
             if bounds not in self.held and inside and self.is_open(start + SIZE):
                 self.held[bounds] = inside
 
+    def prolong(self, record: Record, at: int, k: str) -> None:
+        """Put the open sessions that the record is near to together with it."""
+        if not self.is_open(at):
+            self.dropped["late"] += 1
+            return
+        near = [
+            bounds
+            for bounds in self.held
+            if bounds[0] == k and self.is_open(bounds[2]) and bounds[1] - SIZE <= at <= bounds[2] + SIZE
+        ]
+        members = [record, *(member for bounds in near for member in self.held.pop(bounds))]
+        times = [member.at for member in members if member.at is not None]
+        self.held[k, min(times), max(times)] = members
+
     def publish(self) -> None:
         """The rows of all windows; of suppressed ones, those that are closed now, for good."""
+        if self.node.kind == "session" and not self.node.suppressed:
+            self.published = {}
         for bounds, members in self.held.items():
-            row = aggregated(members)
+            row = aggregated(members, folded=self.node.kind == "session")
             if not self.node.suppressed:
                 self.published[bounds] = row
             elif not self.is_open(bounds[2]) and self.published.setdefault(bounds, row) != row:
                 raise AssertionError(f"a closed window {bounds} changed from {self.published[bounds]} to {row}")
 
 
-def aggregated(members: list[Record]) -> tuple[object, ...]:
+def aggregated(members: list[Record], folded: bool) -> tuple[object, ...]:
     """A window's row: the aggregates, and the coordinates of its newest record."""
     values = sorted(member.v for member in members if member.v is not None)
-    return len(members), sum(values), values, *max(member.place for member in members)
+    total = sum(values)
+    values = [values[0], values[-1]] if folded else values
+    return len(members), total, values, *max(member.place for member in members)
 
 
 def in_order(records: Sequence[Record]) -> Iterator[Record]:
@@ -177,7 +202,13 @@ def cut(records: list[Record], random: Random, aligned: bool) -> list[list[Recor
 def window(kind: WindowKind, advance: int, grace: int, suppressed: bool) -> Window:
     """Counts, sums and lists by world and key."""
     columns = (Column("world", "int"), Column("k", "string"), *WINDOW, *AGGREGATES)
-    return Window(CLICKS, ("world", "k"), kind, SIZE, advance, grace, SELECT, columns, suppressed)
+    made = Window(CLICKS, ("world", "k"), kind, SIZE, advance, grace, SELECT, columns, suppressed)
+    if kind != "session":
+        return made
+    made = replace(made, select=FOLDED)
+    fold = fold_of(made)
+    assert isinstance(fold, Fold)
+    return replace(made, fold=fold)
 
 
 @dataclass(frozen=True)
@@ -192,6 +223,39 @@ class Landed:
 
 
 @dataclass(frozen=True)
+class Sessions:
+    """All worlds' sessions behind a span; each world has its own stream time."""
+
+    frame: DataFrame
+    time_after: Computed | None
+
+    def stored(self, scan: Scan) -> DataFrame:  # noqa: ARG002  # there is one
+        """All of them."""
+        return self.frame
+
+    def time(self, scan: Scan) -> Computed | None:  # noqa: ARG002
+        """Each world's."""
+        return self.time_after
+
+
+@dataclass(frozen=True)
+class Prolonged:
+    """A span of all worlds' sessions."""
+
+    before: Sessions
+    after: Sessions
+    changed: DataFrame
+
+    def moved(self, scan: Scan) -> bool:  # noqa: ARG002  # there is one
+        """They have."""
+        return True
+
+    def changes(self, scan: Scan) -> DataFrame:  # noqa: ARG002
+        """Those that changed."""
+        return self.changed
+
+
+@dataclass(frozen=True)
 class Worlds:
     """A span of all worlds at once; each has its own stream time."""
 
@@ -200,6 +264,7 @@ class Worlds:
     few: bool
     time_before: Computed | None
     time_after: Computed
+    own: DataFrame
 
     def records(self, scan: Scan) -> DataFrame:  # noqa: ARG002
         """The new records."""
@@ -242,22 +307,32 @@ def times(worlds: list[World]) -> Computed:
     return F.element_at(F.create_map(*map(F.lit, known)), F.col("world")) if known else F.lit(None).cast("bigint")
 
 
-def told(frame: DataFrame) -> dict[int, Rows]:
-    """The rows by world.
+def told(frame: DataFrame) -> dict[int, dict[Bounds, tuple[object, ...] | None]]:
+    """The rows by world; None where one went.
 
     Raises:
-        AssertionError: a key is there twice, or without a row.
+        AssertionError: a key is there twice.
     """
-    found: dict[int, Rows] = {}
+    found: dict[int, dict[Bounds, tuple[object, ...] | None]] = {}
     bounds = [F.unix_millis(column.name) for column in WINDOW]
     ours = [F.unix_millis("_timestamp"), F.col("_partition"), F.col("_offset")]
     for row in frame.select(PRESENT, "world", "k", *bounds, "n", "total", "all", *ours).collect():
         there, world, *rest = row
         key, values = tuple(rest[:3]), tuple(rest[3:])
-        assert there
         assert key not in found.setdefault(world, {})
-        found[world][key] = values
+        found[world][key] = values if there else None
     return found
+
+
+def merged(stored: DataFrame, changed: DataFrame, node: Window, number: int) -> DataFrame:
+    """Stored rows with what a span changed."""
+    now = changed.where(PRESENT).drop(PRESENT)
+    return now if number == 0 else stored.join(changed, list(node.key), "left_anti").unionByName(now)
+
+
+def stored_nothing(stored: Sessions) -> Sessions:
+    """Before anything was stored."""
+    return Sessions(stored.frame.where("false"), None)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +340,7 @@ def told(frame: DataFrame) -> dict[int, Rows]:
     [
         *(("time", 10, 0, True), ("time", 10, 12, False), ("time", 4, 0, False), ("time", 3, 5, True)),
         *(("sliding", 0, 0, False), ("sliding", 0, 4, True), ("sliding", 0, 25, False), ("sliding", 0, 0, True)),
+        *(("session", 0, 0, False), ("session", 0, 7, True), ("session", 0, 25, False), ("session", 0, 0, True)),
     ],
 )
 def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
@@ -277,18 +353,30 @@ def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
     rows: list[Rows] = [{} for _ in landed]
     late: list[Counter[str]] = [Counter() for _ in landed]
     seen = framed(session, [[] for _ in landed], 0)
+    stored = Sessions(seen, None)
     for number in range(3):
         before, new = times(worlds), framed(session, [spans[number] for spans in cuts], number + 1)
         for world, spans in zip(worlds, cuts, strict=True):
             world.span(spans[number])
-        worlds_span: Any = Worlds(Landed(seen), new, number > 0, before if number else None, times(worlds))
+        worlds_span: Any = Worlds(
+            Landed(seen), new, number > 0, before if number else None, times(worlds), stored.frame
+        )
         span: Span = worlds_span  # but for stream time, which is a column
         changed = touched(node, span)
         assert changed is not None
+        if kind == "session":
+            changed = session.createDataFrame(changed.collect(), changed.schema)
+            was, stored = stored, Sessions(merged(stored.frame, changed, node, number), times(worlds))
+            if suppressed:
+                prolonged: Any = Prolonged(was if number else stored_nothing(stored), stored, changed)
+                changed = touched(Closed(STORED, SIZE + grace), prolonged)
+                assert changed is not None
         for n, found in told(changed).items():
             if suppressed:
-                assert not found.keys() & rows[n].keys(), "a closed window is there again"
-            rows[n].update(found)
+                assert not {key for key, row in found.items() if row} & rows[n].keys(), "a closed window is there again"
+            rows[n].update({key: row for key, row in found.items() if row})
+            for key in (key for key, row in found.items() if not row):
+                rows[n].pop(key, None)
         refused = dropped(node, span)
         assert refused is not None
         for row in refused.groupBy("_topic", "_reason").count().collect():
@@ -301,7 +389,7 @@ def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
     assert all(sum(counted[reason] for counted in late) for reason in ("late", "null key", "null value"))
 
 
-@pytest.mark.parametrize("kind", ["time", "sliding"])
+@pytest.mark.parametrize("kind", ["time", "sliding", "session"])
 def test_cuts_by_time_change_nothing_in_the_simulation(kind: WindowKind) -> None:
     random = Random(kind)
     for n in range(2000):

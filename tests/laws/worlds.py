@@ -107,6 +107,9 @@ class Frames:
         """All records of a landing that were decoded; what tables changed is no matter of a snapshot."""
         return self.decoded(scan).withColumn("_reached", F.lit(None).cast("bigint"))
 
+    def time(self, scan: Scan) -> None:  # the protocol's
+        """Nothing drawn keeps time."""
+
     def decoded(self, scan: Scan) -> DataFrame:
         """The records of a landing but those that did not decode."""
         return self.stored(scan).where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))

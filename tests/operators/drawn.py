@@ -31,6 +31,9 @@ class Drawn:
         """All records of a landing."""
         return decoded(self.stored(scan)).withColumn("_reached", F.lit(None).cast("bigint"))
 
+    def time(self, scan: Scan) -> None:  # the protocol's
+        """Nothing drawn keeps time."""
+
 
 @dataclass(frozen=True)
 class DrawnSpan:

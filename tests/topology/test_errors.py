@@ -624,6 +624,7 @@ BUILDERS: list[tuple[str, Act]] = [
     ("the name '_shop' cannot be a folder", lambda _: StreamsBuilder("_shop")),
     ("the name 7 cannot be a folder", lambda _: StreamsBuilder(7)),  # type: ignore[arg-type]  # the mistake
     ("max_task_idle_ms is -2", lambda _: StreamsBuilder("s", max_task_idle_ms=-2)),
+    ("message_timestamp_after_max_ms is -1", lambda _: StreamsBuilder("s", message_timestamp_after_max_ms=-1)),
     ("max_task_idle_ms is '1 s'", lambda _: StreamsBuilder("s", max_task_idle_ms="1 s")),  # type: ignore[arg-type]  # the mistake
     ("max_records_per_tick is 0", lambda _: StreamsBuilder("s", max_records_per_tick=0)),
     ("max_records_per_tick is True", lambda _: StreamsBuilder("s", max_records_per_tick=True)),

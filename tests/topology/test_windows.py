@@ -16,10 +16,11 @@ from spark.topology import (
     Topology,
     TopologyError,
 )
-from spark.topology.nodes import Aggregate, Scan, Select, Window
+from spark.topology.nodes import Aggregate, Closed, Scan, Select, Window
 from tests.topology.shop import CLICKS, Shop
 
 MINUTE = TimeWindows.of("1m", grace="10s")
+VISITS = SessionWindows.of("5m", grace="10s")
 CLOSED = Suppressed.until_window_closes()
 
 Act = Callable[[Shop], object]
@@ -151,9 +152,9 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
             lambda shop: shop.clicks.group_by("sku").windowed_by(TimeWindows.of("1m", grace="soon")),
         ),
         (
-            "windowed_by of clicks",
-            "session windows are not available in this release",
-            lambda shop: shop.clicks.group_by("sku").windowed_by(SessionWindows.of("5m", grace="0s")),
+            "SessionWindows of windowed_by of clicks",
+            "grace is missing",
+            lambda shop: shop.clicks.group_by("sku").windowed_by(SessionWindows.of("5m")),
         ),
         (
             "windowed_by of clicks",
@@ -241,6 +242,10 @@ def test_every_mistake_is_told_with_its_remedy(node: str, told: str, ask: Act) -
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().filter("count > 1").materialize("f"),
         ),
         (
+            "the aggregates of windows are no view",
+            lambda shop: shop.clicks.group_by("sku").windowed_by(VISITS).count().suppress(CLOSED).materialize("f"),
+        ),
+        (
             "it reads join of clicks with products, whose records are not kept",
             lambda shop: (
                 shop.clicks.join(shop.products, on="sku", select=["right.title"])
@@ -267,6 +272,43 @@ def test_what_cannot_be_computed_again_is_stored(told: str, act: Act) -> None:
     with pytest.raises(TopologyError, match=r"write \.materialize") as caught:
         built(act)
     assert told in str(caught.value)
+
+
+def test_sessions_hold_what_folds() -> None:
+    def act(shop: Shop) -> None:
+        visits = shop.clicks.group_by("sku").windowed_by(VISITS)
+        visits.count().materialize("visits").suppress(CLOSED).materialize("ended")
+        visits.aggregate(users="percentile(user_id, 0.5)").materialize("users")
+
+    told = "sessions merge, of what each holds, and percentile\\(user_id, 0.5\\) needs all rows of its group"
+    with pytest.raises(TopologyError, match=told):
+        built(act)
+
+
+def test_sessions_tell_what_they_keep_and_when_they_close() -> None:
+    def act(shop: Shop) -> None:
+        visits = shop.clicks.group_by("sku").windowed_by(VISITS).count()
+        visits.materialize("visits").suppress(CLOSED).materialize("ended")
+
+    made = built(act)
+    visits, ended = made.table("visits").plan, made.table("ended").plan
+    assert isinstance(visits, Window)
+    assert (visits.kind, visits.size, visits.grace) == ("session", 300_000, 10_000)
+    assert visits.fold is not None
+    assert isinstance(ended, Closed)
+    assert ended.source == Scan("visits", visits.key, visits.columns)
+    assert Topology.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    assert made.describe("visits") == (
+        "visits\n"
+        "  key: sku string, _window_start timestamp, _window_end timestamp\n"
+        "  columns: count bigint\n"
+        "  is: count(1) AS count by sku in sessions with gaps of at most 5m, folded: a session is closed when stream "
+        "time less 310s of gap and grace is behind its end; kept: the rows of sessions, whose state they are; no "
+        "record is read again\n"
+        "    of: the records of topic clicks\n"
+        "  a change of _landing/clicks costs: the new records, folded into the open sessions of their groups\n"
+    )
+    assert "those whose end is more than 310s behind stream time" in made.describe("ended")
 
 
 def test_a_view_beside_suppressed_windows_needs_those_it_reads() -> None:

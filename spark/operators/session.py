@@ -1,0 +1,131 @@
+"""Sessions of a stream's records: in a group, the time from a first to a last, with no gap longer than one length.
+
+A session is open until stream time, less gap and grace, has passed its end. A record that is as far behind where it
+comes is late, and dropped; otherwise it reaches back by the gap, but not to what is closed where it comes, and what it
+reaches is of its session. Of two records the later in time reaches the earlier, whichever came first: one that comes
+late is itself open, hence not behind what was open before. So which records are together depends on the order of the
+records alone, not on how they were cut into spans, and sessions never overlap.
+What a span adds is folded into the open sessions: their rows are all that is remembered, and closed ones stay.
+(Kafka Streams takes a late record where an open session reaches as far back.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from spark.operators.aggregate import NEWEST, finished, merged
+from spark.operators.algebra import ALL, OURS, PRESENT, among, cols, rows, touched
+from spark.operators.order import millis
+from spark.topology.nodes import WINDOW, Closed, Scan, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from spark.operators.algebra import Snapshot, Span
+
+START, END = (column.name for column in WINDOW)
+
+# All times here are in milliseconds. What is put together are the new records of one time, and the sessions that they
+# may reach: from `_start` to `_end`, reaching back to `_low`. `_part` tells one from the other, as in a fold.
+
+
+def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
+    """The sessions that a span makes or changes, and the keys of those that are part of another one now.
+
+    Args:
+        window: what makes sessions of what.
+        span: the span.
+        records: those that it adds and that are not late, each with its time (`_at`) and with what stream time less
+            grace had passed where it came (`_passed`).
+    """
+    assert window.fold is not None, "what does not fold is refused when the topology is built"
+    partials = (*window.fold.partials, NEWEST)
+    part = [F.expr(partial.text).alias(partial.name) for partial in partials]
+    came = records.groupBy(*cols(window.by), "_at", "_passed").agg(*part)
+    low = F.greatest("_at", "_passed") - window.size
+    new = _parts(window, came, F.col("_at"), F.col("_at"), low, "gained")
+    types = {field.name: field.dataType for field in new.schema}
+    if span.time_before is None:
+        found = new
+    else:
+        new = span.keep(new)
+        reachable = among(span.own, new.select(*cols(window.by)).distinct(), window.by, span.few)
+        reachable = reachable.where(~_is_closed(window.size + window.grace, span.time_before))
+        reachable = reachable.withColumn(NEWEST.name, F.struct(*cols(OURS)))
+        start, end = F.unix_millis(START), F.unix_millis(END)
+        # No two of them reach each other: they would be one.
+        found = new.unionByName(_parts(window, reachable, start, end, start - window.size, "were"))
+    net = [merged(partial).cast(types[partial.name]).alias(partial.name) for partial in partials]
+    together = (
+        numbered(window, found)
+        .groupBy(*cols(window.by), "_session")
+        .agg(
+            F.timestamp_millis(F.min("_start")).alias(START),
+            F.timestamp_millis(F.max("_end")).alias(END),
+            F.collect_list(F.when(F.col("_part") == "were", F.struct("_start", "_end"))).alias("_were"),
+            F.bool_or(F.col("_part") == "gained").alias("_changed"),
+            *net,
+        )
+    )
+    changed = span.keep(together.where("_changed"))
+    there = finished(window, window.fold, changed, "true")
+    if span.time_before is None:
+        return there
+    return there.unionByName(_gone(window, changed), allowMissingColumns=True)
+
+
+def _parts(window: Window, found: DataFrame, start: Column, end: Column, low: Column, part: str) -> DataFrame:
+    assert window.fold is not None
+    partials = cols(partial.name for partial in (*window.fold.partials, NEWEST))
+    times = [start.alias("_start"), end.alias("_end"), low.alias("_low")]
+    return found.select(*cols(window.by), *times, F.lit(part).alias("_part"), *partials)
+
+
+def numbered(window: Window, found: DataFrame) -> DataFrame:
+    """What is put together, with the number of its session in its group: one begins where nothing later reaches."""
+    by_start = Over.partitionBy(*cols(window.by)).orderBy("_start", "_end")
+    before = F.max("_end").over(by_start.rowsBetween(Over.unboundedPreceding, -1))
+    reached = F.min("_low").over(by_start.rowsBetween(0, Over.unboundedFollowing))
+    begins = F.when(reached > before, 1).otherwise(0)
+    return found.withColumn("_begins", begins).withColumn("_session", F.sum("_begins").over(by_start))
+
+
+def _gone(window: Window, changed: DataFrame) -> DataFrame:
+    """The keys of sessions whose bounds are others now."""
+    went = changed.select(*cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_were"))
+    bounds = [F.timestamp_millis("col._start").alias(START), F.timestamp_millis("col._end").alias(END)]
+    found = went.select(*cols(window.by), *bounds, "_start", "_end").where(f"{START} <> _start OR {END} <> _end")
+    return found.select(*cols(window.by), START, END, F.lit(False).alias(PRESENT))
+
+
+def _is_closed(wait: int, time: int | Column | None) -> Column:
+    """Whether a session's end is so much behind a stream time (microseconds)."""
+    return F.col(END) < F.timestamp_millis(millis(F.lit(time).cast("bigint")) - wait)
+
+
+@touched.register(Closed)
+def _(closed: Closed, span: Span) -> DataFrame | None:
+    scan = _stored(closed)
+    before = span.before.time(scan)
+    newly = rows(closed, ALL, span.after).where(F.coalesce(~_is_closed(closed.wait, before), F.lit(True)))
+    newly = newly.withColumn(PRESENT, F.lit(True))
+    if not span.moved(scan):
+        return None if bool(before == span.after.time(scan)) else newly
+    now = _is_closed(closed.wait, span.after.time(scan))
+    changes = span.changes(scan)  # of closed sessions, only a rebuild makes any
+    changed = changes.withColumn(PRESENT, F.col(PRESENT) & now)
+    return newly.join(changes, list(closed.key), "left_anti").unionByName(changed)
+
+
+@rows.register(Closed)
+def _(closed: Closed, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+    scan = _stored(closed)
+    return rows(scan, keys, now).where(_is_closed(closed.wait, now.time(scan)))
+
+
+def _stored(closed: Closed) -> Scan:
+    assert isinstance(closed.source, Scan), "open sessions are stored"
+    return closed.source
