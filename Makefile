@@ -18,8 +18,8 @@ setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; q
 demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 	$(BIN)/python -m dagster_project.demo
 
-test: $(READY) ## All tests; ARGS="tests/engine -k land" picks some
-	$(BIN)/pytest $(ARGS)
+test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks some
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)

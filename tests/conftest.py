@@ -1,9 +1,13 @@
-"""One engine and one broker for the whole run of tests, started when first asked for."""
+"""One engine and one broker for the whole run of tests, started when first asked for, by whichever worker asks."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,29 +18,49 @@ from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
+
+LAKE = "TIDETABLE_TESTS_LAKE"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+
+
+def pytest_configure() -> None:
+    """Make the lake of this run, which its workers find in their environment."""
+    if not WORKER:
+        os.environ[LAKE] = tempfile.mkdtemp(prefix="tidetable-tests-")
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Stop the servers when the last test is over; the lake of a run that failed stays to be looked at."""
+    if WORKER:
+        return
+    lake = Path(os.environ[LAKE])
+    for server in servers(lake):
+        server.stop()
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(lake, ignore_errors=True)
+
+
+def servers(lake: Path) -> tuple[Engine, EmbeddedKafka]:
+    """The two servers of a lake, running or not."""
+    return Engine(lake, memory="2g", cores="2"), EmbeddedKafka(lake)
 
 
 @pytest.fixture(scope="session")
-def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake_root() -> Path:
     """The lake of this run; each test makes topologies of its own in it."""
-    return tmp_path_factory.mktemp("lake")
+    return Path(os.environ[LAKE])
 
 
 @pytest.fixture(scope="session")
-def _servers(request: pytest.FixtureRequest, lake_root: Path) -> Iterator[tuple[Engine, EmbeddedKafka]]:
+def _servers(request: pytest.FixtureRequest, lake_root: Path) -> tuple[Engine, EmbeddedKafka]:
     """Those of the two servers that this run needs, started side by side: a cold JVM is what takes time."""
-    engine, broker = Engine(lake_root, memory="2g", cores="2"), EmbeddedKafka(lake_root)
+    engine, broker = servers(lake_root)
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
     starts = [start for name, start in (("engine", engine.start), ("kafka", broker.start)) if name in wanted]
-    try:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda start: start(), starts))
-        yield engine, broker
-    finally:
-        engine.stop()
-        broker.stop()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda start: start(), starts))
+    return engine, broker
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +81,7 @@ def topic(kafka: Kafka) -> Callable[..., str]:
     numbers = count(1)
 
     def create(name: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
-        unique = f"{name}-{next(numbers)}"
+        unique = f"{name}-{WORKER}{next(numbers)}"
         kafka.create_topic(unique, partitions, config)
         return unique
 
