@@ -132,11 +132,9 @@ def _expected(
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
-    if not in_span_form(target.plan):
-        return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
     if keeps_time(target.plan) and at.whole:
         return replayed(doors, keeps, topology, target, path, commits)[0]
-    if at.whole:
+    if at.whole or not in_span_form(target.plan):
         return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
     if len(commits) < 2:
         raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to go on from")

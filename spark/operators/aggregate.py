@@ -35,7 +35,7 @@ from spark.operators.algebra import (
     touched,
 )
 from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate, Fold, Node, Partial, Scan, Select, Window, is_stream
+from spark.topology.nodes import Aggregate, Fold, Partial, Window, fed, is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -164,11 +164,6 @@ def dated(aggregate: Aggregate | Window, found: DataFrame, *more: Column) -> Dat
     """The aggregate's columns, and ours as they are in the newest row of each group."""
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
     return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)
-
-
-def fed(node: Node) -> bool:
-    """Whether a change feed holds the rows that a node had: then its changes are cheap to read twice."""
-    return isinstance(node, Scan) or (isinstance(node, Select) and fed(node.source))
 
 
 def in_a_group(aggregate: Aggregate | Window) -> str:

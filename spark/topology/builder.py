@@ -166,7 +166,7 @@ def _check_what_must_be_stored(draft: Draft) -> None:
     plans = {table.plan for table in draft.stored}
     for node in draft.written:
         place = Place(title(node), node.line, {"": node.columns})
-        for stream in _read_as_records(node):
+        for stream in _read_again(node):
             if (lookup := _not_stored(stream, plans)) is not None:
                 what = f"it reads {title(lookup)}, whose records are not kept: they depend on when they looked a row up"
                 raise place.mistake(what, "write .materialize(name) behind that join")
@@ -203,30 +203,18 @@ def _check_what_must_be_stored(draft: Draft) -> None:
             raise place.mistake("groups of a stream are no view", "write .materialize(name) behind the aggregate")
 
 
-def _read_as_records(node: Node) -> tuple[Node, ...]:
+def _read_again(node: Node) -> tuple[Node, ...]:
     """The streams whose earlier records a node reads again."""
-    match node:
-        case StreamJoin(left=left, right=right):
-            return (left, right)
-        case Window(source=source):
-            return (source,)
-        case Latest(source=source) | Aggregate(source=source) if is_stream(source):
-            return (source,)
-        case _:
-            return ()
+    if isinstance(node, Latest | Aggregate) and is_stream(node.source):
+        return (node.source,)
+    return inputs(node) if isinstance(node, StreamJoin | Window) else ()
 
 
 def _read_in_order(node: Node) -> tuple[Node, ...]:
     """The streams of which a node must know where in the order of time each record stands."""
-    match node:
-        case StreamJoin(left=left, right=right):
-            return (left, right)
-        case Window(source=source):
-            return (source,)
-        case Join(left=left, told=told) if told is not None:
-            return (left, told)
-        case _:
-            return ()
+    if isinstance(node, Join) and node.told is not None:
+        return (node.left, node.told)
+    return inputs(node) if isinstance(node, StreamJoin | Window) else ()
 
 
 def _with_lone_records(stream: Node) -> StreamJoin | None:

@@ -360,6 +360,11 @@ def decoded(node: Node) -> bool:
     return isinstance(node, Latest) and isinstance(node.source, Records)
 
 
+def fed(node: Node) -> bool:
+    """Whether a change feed holds the rows that a node had: then its changes are cheap to read twice."""
+    return isinstance(node, Scan) or (isinstance(node, Select) and fed(node.source))
+
+
 def of_changes(stream: Node) -> bool:
     """Whether a stream is, or comes of, the changes of a table."""
     match stream:

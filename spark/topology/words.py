@@ -20,6 +20,7 @@ from spark.topology.nodes import (
     StreamJoin,
     Union,
     Window,
+    fed,
     inputs,
     is_stream,
     of_changes,
@@ -193,11 +194,6 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
             )
 
 
-def _fed(node: Node) -> bool:
-    """Whether a change feed tells what changed rows were before."""
-    return isinstance(node, Scan) or (isinstance(node, Select) and _fed(node.source))
-
-
 def _regrouping(source: Node, fold: Fold | None) -> str:
     """What an aggregate looks at, besides the changed rows."""
     if fold is None:
@@ -207,6 +203,6 @@ def _regrouping(source: Node, fold: Fold | None) -> str:
         return ", each folded into its group"
     extremes = any(partial.how != "sum" for partial in fold.partials)
     which = "newest, least or greatest" if extremes else "newest"
-    before = "" if _fed(source) else f", after a look at what it was in {title(source)}"
+    before = "" if fed(source) else f", after a look at what it was in {title(source)}"
     again = f"where a group's {which} row left, a scan of {title(source)} for its rows"
     return f", each folded into its group{before}; {again}"
