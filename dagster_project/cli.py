@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,7 @@ from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.repair import audit, rebuild
+from spark.engine.restore import restore
 from spark.engine.step import Stepped, step
 from spark.engine.tick import tick
 
@@ -215,6 +217,23 @@ def rebuild_(name: str, as_json: bool) -> None:
         gate = gates_of(topology).get(table.name)
         rebuilt = rebuild(Settings.from_environment().doors(), topology, table, new_run(), gate)
     say(as_json, told.plain(rebuilt), told.line(rebuilt))
+
+
+@main.command("restore")
+@table_name
+@click.option("--version", type=int, help="To what it was at this version of it.")
+@click.option("--timestamp", type=click.DateTime(), help="To what it was then, in UTC.")
+@as_json
+def restore_(name: str, version: int | None, timestamp: datetime | None, as_json: bool) -> None:
+    """Put a table back to an earlier version of itself; the next step goes on from there."""
+    if (version is None) == (timestamp is None):
+        raise click.UsageError("write one of --version and --timestamp")
+    topology, table = table_of(name)
+    at = None if timestamp is None else round(timestamp.replace(tzinfo=UTC).timestamp() * 1000)
+    with progress.status("restoring"):
+        doors = Settings.from_environment().doors()
+        restored = restore(doors, topology, table, new_run(), version=version, timestamp=at)
+    say(as_json, told.plain(restored), told.line(restored))
 
 
 @main.command()

@@ -37,3 +37,7 @@ class ExpressionFailed(EngineError):
 
 class NotCommitted(EngineError):
     """Other writers committed first, again and again."""
+
+
+class CannotRestore(EngineError):
+    """A table cannot be put back to what it was then."""

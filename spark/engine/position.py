@@ -60,7 +60,8 @@ class Position:
     Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
     the records that had no part in it so far; `lateness` is, in milliseconds, by how much the newest records were
     behind stream time: `avg` and `max`. `enforced` counts the steps that were made although an input was empty;
-    `release` is kept by one landing for all of a topology (`spark.engine.sync`).
+    `release` is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this
+    table whose rows, and position, the commit put back: those in between are history, and stand no more.
     """
 
     table: str
@@ -77,6 +78,7 @@ class Position:
     lateness: dict[str, float] = field(default_factory=dict)
     enforced: int = 0
     release: Release | None = None
+    restored: int | None = None
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""
@@ -191,10 +193,20 @@ def salvage(path: str, table: str) -> State:
     return _state(delta, delta.version(), nothing, {})
 
 
-def commits(path: str, table: str) -> Iterator[Commit]:
-    """The commits of this table's epoch, newest first. Its anchor is none: it was computed from nothing."""
+def commits(path: str, table: str, until: int | None = None) -> Iterator[Commit]:
+    """The commits of this table's epoch that stand (up to a version), newest first.
+
+    Its anchor is none: it was computed from nothing. Nor are those that a restore went back behind.
+    """
     delta, history = _history(path)
-    return (commit for commit in _commits(history, _anchor(delta, path, table)) if commit.position.n > 0)
+    return _standing(_commits(history, _anchor(delta, path, table)), until)
+
+
+def _standing(found: Iterator[Commit], until: int | None) -> Iterator[Commit]:
+    for commit in found:
+        if commit.position.n > 0 and (until is None or commit.version <= until):
+            yield commit
+            until = commit.position.restored if commit.position.restored is not None else until
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:

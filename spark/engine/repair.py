@@ -83,7 +83,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     audited = state.version if version is None else version
     if not 0 <= audited <= state.version:
         raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
-    commits = [commit for commit in positions.commits(path, name) if commit.version <= audited]
+    commits = list(positions.commits(path, name, until=audited))
     if not commits:
         raise InputChanged(f"{name} names no position at version {audited} or before: there is nothing to audit")
     session = doors.engine.session()
@@ -184,7 +184,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
     if keeps_time(work.target.plan):
         return _replayed(doors, topology, work)
-    return _put_right(work, rows(work.target.plan, ALL, work.now))
+    return put_right(work, rows(work.target.plan, ALL, work.now))
 
 
 def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
@@ -198,10 +198,10 @@ def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
         nothing = stored(work).where("false")
         at = work.position
         found, clock = behind(doors, work.keeps, topology, work.target, nothing, None, at)
-    return _put_right(replace(work, position=replace(at, time=clock.time, dropped=clock.dropped)), found)
+    return put_right(replace(work, position=replace(at, time=clock.time, dropped=clock.dropped)), found)
 
 
-def _put_right(work: Work, found: DataFrame) -> Stepped | None:
+def put_right(work: Work, found: DataFrame) -> Stepped | None:
     """Make a table what it should be: merge the difference, or replace what no MERGE can put right."""
     batch, there = kept(work, found), stored(work)
     if there.dtypes == batch.dtypes and _twice(there, identity(work.target.plan)).isEmpty():

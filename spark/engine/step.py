@@ -181,6 +181,7 @@ def working(
             inputs=pins.inputs,
             data_version=state.data_version,
             whole=False,
+            restored=None,
             enforced=state.position.enforced + pins.enforced,
         )
         with keeping(session) as keeps:

@@ -1,0 +1,89 @@
+"""Put a table back to an earlier version of itself: its rows, and the position they were computed from.
+
+The rows that differ are merged in one commit behind the fence, as a step's are: so what reads the table follows the
+change feed, and a step that was under way loses the race. The next step goes on from the position that was put back.
+Delta's own RESTORE would roll back the properties and not the transactions, and write every file anew into the feed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark.engine import position as positions
+from spark.engine.errors import CannotRestore, InputChanged, NotCommitted
+from spark.engine.pin import Pins
+from spark.engine.repair import put_right
+from spark.engine.replay import version_of
+from spark.engine.step import Stepped, check_definition, named, working
+from spark.topology.nodes import is_stream
+
+if TYPE_CHECKING:
+    from spark.engine.doors import Doors
+    from spark.engine.position import Commit
+    from spark.topology.topology import Table, Topology
+
+TRIES = 5  # lost races before a restore gives up
+
+
+def restore(
+    doors: Doors,
+    topology: Topology,
+    target: Table,
+    run: str,
+    *,
+    version: int | None = None,
+    timestamp: int | None = None,
+) -> Stepped:
+    """Put back what a table was behind its newest commit of ours up to a version, or a time.
+
+    Args:
+        doors: everything outside.
+        topology: whose table it is.
+        target: the table.
+        run: the run that restores.
+        version: a Delta version of the table.
+        timestamp: milliseconds since 1970, instead.
+
+    Raises:
+        CannotRestore: a stream, whose records others may have taken; or no commit is that old.
+        PlanChanged: the table was computed by another definition than the one given.
+        NotCommitted: other runs kept committing first.
+    """
+    began = time.monotonic()
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    if is_stream(target.plan):
+        raise CannotRestore(
+            f"{name} is a stream: what it told stays told, and would be told again. "
+            f"`tidetable rebuild {topology.name}.{target.name}` puts right what somebody changed in it"
+        )
+    for _ in range(TRIES):
+        state = positions.read(path, name)
+        if state is None:
+            raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
+        check_definition(topology, target, state)
+        found = _chosen(name, list(positions.commits(path, name)), version, timestamp)
+        was = found.position
+        with named(topology, target), working(doors, topology, target, state, Pins(was.inputs, was.cut), run) as work:
+            back = replace(
+                work.position,
+                time=was.time,
+                dropped=was.dropped,
+                lateness=was.lateness,
+                enforced=was.enforced,
+                restored=found.version,
+            )
+            done = put_right(replace(work, position=back), version_of(work.session, path, found.version))
+        if done is not None:
+            return replace(done, seconds=time.monotonic() - began)
+    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+
+
+def _chosen(name: str, commits: list[Commit], version: int | None, timestamp: int | None) -> Commit:
+    """The newest commit that is old enough."""
+    for commit in commits:
+        if (version is None or commit.version <= version) and (timestamp is None or commit.at <= timestamp):
+            return commit
+    known = f"its versions {commits[-1].version} to {commits[0].version} can be restored" if commits else "it has none"
+    raise CannotRestore(f"{name} has no commit as old as that, by its present definition: {known}")

@@ -1,0 +1,102 @@
+"""A restored table is what it was, and goes on from there; what reads it follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from spark.engine import position as positions
+from spark.engine.errors import CannotRestore
+from spark.engine.repair import audit, rebuild
+from spark.engine.restore import restore
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+
+SINCE = 1_700_000_000_000  # milliseconds since 1970
+
+
+def topology(orders: str, clicks: str) -> Topology:
+    """Orders and their sums per customer; clicks in windows, which remember what was late."""
+    builder = StreamsBuilder(f"restored-{orders}")
+    o = builder.table(orders, Consumed.json(key="id bigint", value="customer string, amount int"))
+    o.filter("amount > 0").materialize("paid")
+    o.group_by("customer").aggregate(total="sum(amount)").materialize("totals")
+    c = builder.stream(clicks, Consumed.json(key="user string", value="sku string"))
+    c.group_by("sku").windowed_by(TimeWindows.of("10ms", grace="0s")).count().materialize("counted")
+    c.filter("sku <> 'ink'").materialize("kept")
+    return builder.build()
+
+
+def order(number: int, customer: str, amount: int) -> Record:
+    """An order."""
+    return Record(number, {"customer": customer, "amount": amount})
+
+
+def click(at: int) -> Record:
+    """A click, some milliseconds after the first."""
+    return Record("ada", {"sku": "pen"}, timestamp=SINCE + at)
+
+
+def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    orders, clicks = topic("orders"), topic("clicks")
+    made = topology(orders, clicks)
+    waves = (
+        ([order(1, "ada", 10), order(2, "ben", 20)], [click(5)]),
+        ([order(1, "ben", 11), Record(2, None)], [click(25), click(3)]),
+        ([order(3, "ada", 30)], [click(4), click(31)]),
+    )
+    known, versions = [], []
+    for sold, clicked in waves:
+        send(kafka, orders, *sold)
+        send(kafka, clicks, *clicked)
+        assert tick(doors, made, "wave").failed == {}
+        known.append({name: lake.rows(doors, made, name) for name in ("paid", "totals", "counted")})
+        versions.append({name: lake.state(doors, made, name).version for name in known[-1]})
+    dropped = lake.state(doors, made, "counted").position.dropped
+    assert dropped == {"late": 2}
+
+    for name, version in versions[0].items():
+        restored = restore(doors, made, made.table(name), "restore", version=version)
+        assert (restored.outcome, lake.rows(doors, made, name)) == ("stepped", known[0][name])
+        assert audit(doors, made, made.table(name)).holds
+        assert audit(doors, made, made.table(name), versions[1][name]).holds, "what was undone is history still"
+    assert lake.state(doors, made, "counted").position.dropped == {}
+
+    assert tick(doors, made, "go on").failed == {}
+    for name, rows in known[2].items():
+        assert lake.rows(doors, made, name) == rows
+        assert audit(doors, made, made.table(name)).holds
+    assert lake.state(doors, made, "counted").position.dropped == dropped
+    assert rebuild(doors, made, made.table("counted"), "rebuild").inserted == 0
+
+    # By time, after somebody broke the table; its newest commit but one was the restore.
+    path = lake.path(doors, made, "totals")
+    at = next(c.at for c in positions.commits(path, f"{made.name}/totals") if c.version == versions[0]["totals"])
+    DeltaTable(path).delete("customer = 'ada'")
+    restore(doors, made, made.table("totals"), "again", timestamp=at)
+    assert lake.rows(doors, made, "totals") == known[0]["totals"]
+    assert tick(doors, made, "go on again").failed == {}
+    assert lake.rows(doors, made, "totals") == known[2]["totals"]
+
+
+def test_what_cannot_be_restored_is_told_with_what_can(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    orders, clicks = topic("orders"), topic("clicks")
+    made = topology(orders, clicks)
+    send(kafka, orders, order(1, "ada", 10))
+    tick(doors, made, "wave")
+    with pytest.raises(CannotRestore, match="kept is a stream: what it told stays told"):
+        restore(doors, made, made.table("kept"), "restore", version=1)
+    with pytest.raises(CannotRestore, match=r"paid has no commit as old as that.*versions 1 to 1 can be restored"):
+        restore(doors, made, made.table("paid"), "restore", version=0)
