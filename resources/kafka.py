@@ -12,6 +12,7 @@ from functools import cached_property
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -22,6 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
 
 from resources.kafka_options import spark_options
+from resources.publisher import POSITION, Publisher
 from spark.engine.offsets import KafkaUnavailable, TopicMissing, TopicOffsets
 
 TIMEOUT = 10.0  # seconds: an election of leaders is over by then, and nobody waits longer for an answer
@@ -37,6 +39,14 @@ UNSETTLED = {
     KafkaError.UNKNOWN_LEADER_EPOCH,  # the client heard of a leader before the broker did
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._NOENT,  # none of the partitions asked for has one
+}
+
+# The coordinator of a group has just moved, or a transaction of the group is just being committed.
+SOON = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
 }
 
 # No answer came: why, only the connections know.
@@ -91,6 +101,28 @@ class Kafka:
         """The first offset every partition still holds."""
         return self._offsets(topics, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
+    def published(self, name: str, topic: str, stable: bool = False) -> str | None:
+        """What the publisher of a name committed last with a position: the metadata of its group's offset."""
+        asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, POSITION)])
+        deadline = time.monotonic() + CREATION
+        while True:
+            try:
+                found = self.admin().list_consumer_group_offsets(
+                    [asked], require_stable=stable, request_timeout=TIMEOUT
+                )
+                [spot] = found[name].result().topic_partitions
+                if spot.error is None:
+                    return None if spot.offset < 0 else str(spot.metadata).rstrip("\0")  # librdkafka counts C's end
+                raise KafkaException(spot.error)
+            except KafkaException as error:
+                if error.args[0].code() not in SOON or time.monotonic() > deadline:
+                    raise self.unavailable(error) from error
+            time.sleep(PAUSE)
+
+    def publishing(self, name: str, topic: str, exactly_once: bool) -> Publisher:
+        """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
+        return Publisher(self, name, topic, exactly_once)
+
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make the topic unless there is one of this name, and wait until it can be read."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
@@ -98,9 +130,20 @@ class Kafka:
             self.admin().create_topics([topic], request_timeout=TIMEOUT)[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._unavailable(error) from error
+                raise self.unavailable(error) from error
         spots = [TopicPartition(name, partition) for partition in range(partitions)]
         self._list(spots, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, CREATION)
+
+    def unavailable(self, error: KafkaException) -> KafkaUnavailable:
+        """A failure in our words."""
+        self._admin.poll(0)
+        said = error.args[0]
+        if said.code() not in SILENT:
+            return KafkaUnavailable(f"Kafka at {self.address} refuses: {said.str()}")
+        reason = self._trouble[-1] if self._trouble else said.str()
+        return KafkaUnavailable(
+            f"Kafka at {self.address} does not answer: {reason}. Check the address and that its brokers run"
+        )
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -112,7 +155,7 @@ class Kafka:
         try:
             return str(self.admin().describe_cluster(request_timeout=TIMEOUT).result().cluster_id)
         except KafkaException as error:
-            raise self._unavailable(error) from error
+            raise self.unavailable(error) from error
 
     @cached_property
     def _trouble(self) -> deque[str]:
@@ -141,9 +184,10 @@ class Kafka:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicMissing(
-                    f"Kafka at {self.address} has no topic '{name}'; create it, or correct the topology"
+                    f"Kafka at {self.address} has no topic '{name}'; correct the topology, or create it: "
+                    f"kafka-topics.sh --bootstrap-server {self.address} --create --topic {name}"
                 ) from error
-            raise self._unavailable(error) from error
+            raise self.unavailable(error) from error
 
     def _list(
         self, spots: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel, patience: float = TIMEOUT
@@ -157,17 +201,7 @@ class Kafka:
                 return {(spot.topic, spot.partition): future.result().offset for spot, future in asked.items()}
             except KafkaException as error:
                 if error.args[0].code() not in UNSETTLED or time.monotonic() > deadline:
-                    raise self._unavailable(error) from error
+                    raise self.unavailable(error) from error
             with suppress(KafkaException):
                 self._admin.list_topics(timeout=TIMEOUT)  # else librdkafka remembers for minutes: no leader
             time.sleep(PAUSE)
-
-    def _unavailable(self, error: KafkaException) -> KafkaUnavailable:
-        self._admin.poll(0)
-        said = error.args[0]
-        if said.code() not in SILENT:
-            return KafkaUnavailable(f"Kafka at {self.address} refuses: {said.str()}")
-        reason = self._trouble[-1] if self._trouble else said.str()
-        return KafkaUnavailable(
-            f"Kafka at {self.address} does not answer: {reason}. Check the address and that its brokers run"
-        )

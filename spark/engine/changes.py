@@ -200,7 +200,7 @@ class Between:
         """One row for every key that changed: its newest row, or `_present` false."""
         if self._replaced(scan):
             return self._everything(scan)
-        feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, _inserted())
+        feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, inserted())
         columns = [*_columns(scan), F.col(PRESENT)]
         if self._changed_once(scan):
             return feed.select(*columns)
@@ -212,7 +212,7 @@ class Between:
         """The rows that were there before, at the keys that changed: the first that the feed says of each."""
         if self._replaced(scan):
             return self.before.stored(scan)
-        feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, _inserted())
+        feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, inserted())
         if self._changed_once(scan):
             return feed.where(f"NOT {PRESENT}").select(*_columns(scan))
         older = F.struct("_commit_version", PRESENT)  # what a commit took away was there before what it put there
@@ -392,7 +392,7 @@ def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
     return told.select(*values, *cols(OURS), batch, deleted.alias("_deleted"), ordinal)
 
 
-def _inserted() -> Column:
+def inserted() -> Column:
     """Whether a change of a feed is a row that is there behind it."""
     return F.col("_change_type").isin("insert", "update_postimage")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -27,6 +28,19 @@ class Lakehouse(Protocol):
         """The path of a stored table, or of a landing by its name `_landing/<topic>`."""
 
 
+class Publisher(Protocol):
+    """Sends records to a topic, which are there together with a position once that is committed."""
+
+    def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
+        """Send a record; a timestamp is in milliseconds since 1970, None is now."""
+
+    def commit(self, version: int, position: str) -> None:
+        """Commit what was sent, and how far that is."""
+
+    def newest(self, header: str, value: str) -> list[dict[str, str]]:
+        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+
+
 class Kafka(Protocol):
     """Where topics are."""
 
@@ -41,6 +55,15 @@ class Kafka(Protocol):
 
     def spark_options(self) -> Mapping[str, str]:
         """The connection, as options of Spark's Kafka source."""
+
+    def published(self, name: str, topic: str, stable: bool = False) -> str | None:
+        """What the publisher of a name committed last with a position; None where there is none, or none any more.
+
+        `stable`: waits until a transaction that is just being committed is.
+        """
+
+    def publishing(self, name: str, topic: str, exactly_once: bool) -> AbstractContextManager[Publisher]:
+        """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
 
 
 @dataclass(frozen=True)

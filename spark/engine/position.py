@@ -8,7 +8,7 @@ application `<table>/<epoch>` (the fence). Checkpoints keep the transaction and 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -141,6 +141,8 @@ class State:
     """What Delta counted in the commit that carries the position."""
     at: int = 0
     """When that commit was made, in milliseconds since 1970."""
+    own: int = 0
+    """Its version; what others changed behind it is in none of ours yet."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def read(path: str, table: str) -> State | None:
             f"{table}: the newest position in its log is number {position.n}, but {fence} was committed: "
             f"{_remedy(table)}"
         )
-    return _state(delta, newest.data_version, position, newest.metrics, newest.at)
+    return replace(_state(delta, newest.data_version, position, newest.metrics, newest.at), own=newest.version)
 
 
 def app(position: Position) -> str:

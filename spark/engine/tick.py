@@ -1,19 +1,22 @@
-"""One tick: capture the cut once, land every topic to it, then step every table in topological order.
+"""One tick: capture the cut once, land every topic to it, step every table in topological order, then publish.
 
 Steps take what has landed, or as much of it as `spark.engine.sync` lets go. Where a topic did not land, the tables
 behind it wait: their other topics would run ahead of it. With `max_task_idle_ms=-1` they go on.
+What is published waits for nobody, and nobody for it: a topic that could not be reached is brought up by a later tick.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
 from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
+from spark.engine.publish import Published, publish
 from spark.engine.step import Gate, Stepped, step
 from spark.engine.sync import Waiting, behind, release, waiting
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from spark.engine.doors import Doors
     from spark.topology.topology import Source, Table, Topology
 
+Failed = EngineError | KafkaUnavailable | TopicMissing
+Told = Landed | Stepped | Published | Failed
+
 AT_ONCE = 2  # independent landings or steps that run together: two cores gained a third from it, measured
 
 
@@ -30,13 +36,15 @@ AT_ONCE = 2  # independent landings or steps that run together: two cores gained
 class Ticked:
     """What a tick did, in order; a landing or step that failed is in `failed`, and what reads it waited.
 
+    There too, under `kafka/<topic>`, is what could not be published.
     `held` is what it held back, for a partition that is empty.
     """
 
     landed: list[Landed]
     stepped: list[Stepped]
-    failed: dict[str, EngineError]
+    failed: dict[str, Failed]
     held: list[Waiting]
+    published: list[Published] = field(default_factory=list)
 
 
 def tick(
@@ -44,19 +52,20 @@ def tick(
     topology: Topology,
     run: str,
     gates: Mapping[str, Gate] | None = None,
-    say: Callable[[Landed | Stepped | EngineError], None] | None = None,
+    say: Callable[[Told], None] | None = None,
 ) -> Ticked:
-    """Land and step everything once; `say` hears of each landing and step as it ends.
+    """Land, step and publish everything once; `say` hears of each landing, step and topic as it ends.
 
     A table that fails does not stop the others: what needs it waits at its last version, the rest goes on.
     """
     cut = capture(doors.kafka, topology)
     landed: list[Landed] = []
     stepped: list[Stepped] = []
-    failed: dict[str, EngineError] = {}
+    published: list[Published] = []
+    failed: dict[str, Failed] = {}
     names, topics = [source.landing for source in topology.sources], behind(topology)
 
-    def tell(done: Landed | Stepped | EngineError) -> None:
+    def tell(done: Told) -> None:
         if say is not None:
             say(done)
 
@@ -79,11 +88,16 @@ def tick(
             stepped.append(step(doors, topology, table, run, gate))
             tell(stepped[-1])
 
+    def publishing(table: Table) -> None:
+        with _failing(f"kafka/{table.topic}", KafkaUnavailable, TopicMissing):
+            published.append(publish(doors, topology, table))
+            tell(published[-1])
+
     @contextmanager
-    def _failing(name: str) -> Iterator[None]:
+    def _failing(name: str, *also: type[Failed]) -> Iterator[None]:
         try:
             yield
-        except EngineError as error:
+        except (EngineError, *also) as error:
             failed[name] = error
             tell(error)
 
@@ -93,7 +107,8 @@ def tick(
             release(doors, topology, run)
         for level in levels(topology):
             list(pool.map(stepping, level))
-    return Ticked(landed, stepped, failed, waiting(doors.lakehouse, topology))
+        list(pool.map(publishing, [table for table in topology.tables if table.topic is not None]))
+    return Ticked(landed, stepped, failed, waiting(doors.lakehouse, topology), published)
 
 
 def levels(topology: Topology) -> Iterator[list[Table]]:

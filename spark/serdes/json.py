@@ -1,9 +1,12 @@
-"""JSON bytes to typed columns. What does not decode is said in `_error`; nothing is dropped.
+"""JSON bytes to typed columns, and back. What does not decode is said in `_error`; nothing is dropped.
 
 A value must be one JSON object whose fields have the declared types; fields that are not declared are left out,
 declared ones that are missing are null. A record without a value, or with the JSON literal null, is a tombstone. A key
 of one column may be an object, a bare JSON scalar or plain text: `{"id": 7}`, `7`, `"7"`, `seven`; a key of several
 columns is an object. A key that is null, or an object without the declared fields, is a record without a key.
+
+What is encoded decodes to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`: equal keys are
+equal bytes, since a column's type says how each of its values is written. Nulls are written, times in microseconds UTC.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.topology.ddl import quoted
+from spark.topology.nodes import published_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
@@ -23,6 +29,11 @@ if TYPE_CHECKING:
 
 CORRUPT = "_corrupt"
 OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+WRITING = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own has milliseconds
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
@@ -116,3 +127,20 @@ def _scalar(column: Column) -> Expression:
 def _says(part: str, columns: tuple[Column, ...]) -> Expression:
     declared = ", ".join(f"{column.name} {column.type}" for column in columns)
     return F.lit(f"the {part} is not JSON of ({declared})")
+
+
+def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
+    """A row's key as JSON text; null where every column of it is."""
+    if len(key) > 1 or rows.schema[key[0]].dataType.typeName() == "binary":  # a bare scalar is read as text
+        return F.when(F.greatest(*(F.col(quoted(name)).isNotNull() for name in key), F.lit(False)), _encoded(key))
+    array = F.to_json(F.array(F.col(quoted(key[0]))), WRITING)
+    return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
+
+
+def encode_value(columns: tuple[str, ...]) -> Expression:
+    """A row's value as JSON text."""
+    return _encoded(columns) if columns else F.lit("{}")
+
+
+def _encoded(columns: Iterable[str]) -> Expression:
+    return F.to_json(F.struct(*(F.col(quoted(name)).alias(published_name(name)) for name in columns)), WRITING)

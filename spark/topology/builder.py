@@ -141,6 +141,9 @@ def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line
             what = f"the topic is declared already, as {source.kind}() at {source.line}"
             do = "declare a topic once and use its handle again"
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
+    for table in draft.stored:
+        if table.topic == topic:
+            raise place.mistake(f"{table.name!r} is published to this topic", f"read {table.name!r} itself")
     return Source(topic, kind, consumed, line)
 
 

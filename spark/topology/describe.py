@@ -53,7 +53,8 @@ def describe(topology: Topology) -> str:
         for processor in part:
             read_by = [other.name for other in part if processor.name in other.reads]
             lines.append(f"    {processor.kind}: {processor.name} {processor.holds}")
-            lines.append(f"      --> {', '.join(read_by) or 'none'}")
+            if processor.kind != "Sink":
+                lines.append(f"      --> {', '.join(read_by) or 'none'}")
             if processor.reads:
                 lines.append(f"      <-- {', '.join(processor.reads)}")
     if topology.tables:
@@ -83,6 +84,8 @@ def graph(topology: Topology) -> str:
         lines += [
             f"  {ids[scan.table]} {'-->' if scan in followed else '-.->'} {tables[table.name]}" for scan in table.inputs
         ]
+        if table.topic is not None:
+            lines.append(f'  {tables[table.name]} --> sink_{tables[table.name]}(["{table.topic}"])')
     return "\n".join(lines) + "\n"
 
 
@@ -119,6 +122,8 @@ def _processors(topology: Topology) -> list[_Processor]:
             visit(tables[source.topic].plan, source.topic)
     for table in topology.tables:
         names[table.name] = visit(table.plan, table.name)
+        if table.topic is not None:
+            add("Sink", "KSTREAM-SINK", f"(topic: {table.topic})", (names[table.name],))
     return found
 
 
@@ -176,6 +181,8 @@ def _in_words(topology: Topology, table: Table) -> list[str]:
     ]
     if not topology.settings.ansi and not decoded(table.plan):
         lines.append("  where an expression fails: null")
+    if table.topic is not None:
+        lines.append(f"  published to: topic {table.topic}")
     ways = dict.fromkeys(costs(table.plan))
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in ways]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark.topology.errors import Place
 from spark.topology.nodes import (
@@ -19,6 +19,7 @@ from spark.topology.nodes import (
     StreamJoin,
     Union,
     Window,
+    published_name,
 )
 from spark.topology.topology import Settings, Source, Table
 from spark.topology.words import title
@@ -71,3 +72,27 @@ def store(draft: Draft, name: str, plan: Node, line: Line) -> None:
             what = f"the same rows are stored already, as {table.name!r} at {table.line}"
             raise place.mistake(what, f"read {table.name!r}")
     draft.stored.append(Table(name, plan, line=line))
+
+
+def publish(draft: Draft, topic: str, plan: Node, line: Line) -> None:
+    """Ask for a plan's rows to be published; what is not stored yet is, under the topic's name."""
+    place = Place(f"{title(plan)} to topic {topic}", line, {"": plan.columns})
+    legal_topic(topic, place)
+    for source in draft.sources:
+        if source.topic == topic:
+            what = f"the topology reads this topic, as {source.kind}() at {source.line}"
+            raise place.mistake(what, "choose another topic: it would read its own answers")
+    for table in draft.stored:
+        if table.topic == topic:
+            raise place.mistake(f"{table.name!r} is published to this topic already", "choose another topic")
+    names = [published_name(column.name).lower() for column in plan.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        what = f"a window's bound is called {', '.join(twice)} on a topic, as a column is already"
+        raise place.mistake(what, "give that column another name")
+    if all(table.plan != plan for table in draft.stored):
+        store(draft, topic, plan, line)
+    at, stored = next((at, table) for at, table in enumerate(draft.stored) if table.plan == plan)
+    if stored.topic is not None:
+        what = f"{stored.name!r} is published already, to {stored.topic!r}"
+        raise place.mistake(what, "a table is published to one topic: read that one, or materialize and publish a view")
+    draft.stored[at] = replace(stored, topic=topic)

@@ -8,7 +8,7 @@ from typing import Literal, NoReturn
 
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
-from spark.topology.draft import Draft, store
+from spark.topology.draft import Draft, publish, store
 from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
 from spark.topology.nodes import (
@@ -191,10 +191,13 @@ class KTable:
         store(self.draft, name, self.node, user_line())
         return self
 
-    def to(self, topic: str) -> NoReturn:
-        """Not available: says what to write."""
-        place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
-        raise place.mistake("publishing is not available in this release", "write materialize(name)")
+    def to(self, topic: str) -> None:
+        """Publish the changes to a topic: a row that is new or changed as a record, one that goes as a tombstone.
+
+        Rows that are not materialized are stored, as a table of the topic's name. Key and value are JSON, as
+        `Consumed.json` reads them; the columns of a window's bounds are called window_start and window_end.
+        """
+        publish(self.draft, topic, self.node, user_line())
 
 
 @dataclass(frozen=True, eq=False)
@@ -536,10 +539,9 @@ class KStream:
         store(self.draft, name, self.node, user_line())
         return self
 
-    def to(self, topic: str) -> NoReturn:
-        """Not available: says what to write."""
-        place = Place(f"{title(self.node)} to topic {topic}", user_line(), {"": self.node.columns})
-        raise place.mistake("publishing is not available in this release", "write materialize(name)")
+    def to(self, topic: str) -> None:
+        """Publish the records to a topic, as a table's `to`; a record without a value stays one."""
+        publish(self.draft, topic, self.node, user_line())
 
 
 def _listed(columns: str | Sequence[str]) -> tuple[str, ...]:

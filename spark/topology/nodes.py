@@ -257,6 +257,11 @@ WINDOW = (Column("_window_start", "timestamp"), Column("_window_end", "timestamp
 """Columns of ours that are part of a key: the bounds of a window."""
 
 
+def published_name(column: str) -> str:
+    """What a column is called on a topic, where none of ours may be: the bounds of a window lose their underscore."""
+    return column.removeprefix("_")
+
+
 @dataclass(frozen=True)
 class Window:
     """One row for every group of a stream's records and window of time that holds some of them.

@@ -59,11 +59,13 @@ class Table:
     """A stored table: its name, and the plan over other stored tables that its rows must equal.
 
     Whether it is a stream that is `followed` by others: then its records keep their place in the order of time.
+    Its changes, or a stream's records, are published to a `topic` if it has one.
     """
 
     name: str
     plan: Node
     followed: bool = False
+    topic: str | None = None
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -86,7 +86,7 @@ def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Pat
     def gate(batch: DataFrame) -> None:
         raise Refused(f"not today: {batch.columns}")
 
-    said: list[Landed | Stepped | EngineError] = []
+    said: list[Told] = []
     done = tick(doors, story.topology, "test", {"titled": gate}, said.append)
     assert list(done.failed) == ["titled"]
     assert isinstance(done.failed["titled"], Refused)

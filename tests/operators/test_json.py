@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.serdes.json import decode
+import pytest
+
+from spark.serdes.json import decode, encode_key, encode_value
 from spark.topology import Consumed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 ITEM = Consumed.json(key="id bigint", value="a int, s string")
 NAMED = Consumed.json(key="name string", value="a int")
@@ -262,3 +264,73 @@ def test_a_tinyint_that_does_not_fit_is_broken(session: SparkSession) -> None:
         {"k": 1, "t": None, "_deleted": False},
         BROKEN,
     ]
+
+
+EVERY_TYPE = Consumed.json(
+    key="id bigint",
+    value="d decimal(20,10), t timestamp, n timestamp_ntz, day date, f float, dd double, yes boolean, raw binary, "
+    "tiny tinyint, list array<decimal(4,2)>, m map<string,timestamp>, s struct<`end`:int,`my-field`:array<string>>, "
+    "text string",
+)
+AT = "2024-02-29 23:59:59.123456"
+ROWS = [
+    f"""SELECT 1L AS id, 0.0000000001BD AS d, TIMESTAMP'{AT}' AS t, TIMESTAMP_NTZ'{AT}' AS n, DATE'0001-01-01' AS day,
+        float('NaN') AS f, double('-Infinity') AS dd, true AS yes, X'00FF' AS raw, -128Y AS tiny,
+        array(1.10BD, null) AS list, map('a', TIMESTAMP'{AT}', 'b', null) AS m,
+        named_struct('end', 1, 'my-field', array('x', null)) AS s, 'größe "☃"\\n{{}}' AS text""",
+    """SELECT 2L, 0BD, TIMESTAMP'1969-12-31 23:59:59.999999', null, DATE'9999-12-31', 1.1F, 1e300D, false, X'', 127Y,
+        array(), map(), named_struct('end', null, 'my-field', null), ''""",
+    "SELECT 3L, " + ", ".join(["null"] * 13),
+    "SELECT 4L, 1234567890.0123456789BD, " + ", ".join(["null"] * 9) + ", map('n', null), null, 'null'",
+]
+
+
+def returned(consumed: Consumed, rows: DataFrame) -> tuple[list[Row], list[Row]]:
+    """Rows, and what is decoded of their encoding, both by their text."""
+    names = [column.name for column in consumed.columns]
+    typed = rows.selectExpr(
+        *(f"cast(`{column.name}` AS {column.type}) AS `{column.name}`" for column in consumed.columns)
+    )
+    key = tuple(column.name for column in consumed.key)
+    text = typed.select(
+        encode_key(typed, key).cast("binary").alias("_key"),
+        encode_value(tuple(column.name for column in consumed.value)).cast("binary").alias("_value"),
+    )
+    back = decode(text, consumed)
+    assert back.where("_error IS NOT NULL OR _deleted").collect() == []
+    return sorted(typed.collect(), key=str), sorted(back.select(*names).collect(), key=str)
+
+
+def test_what_is_encoded_decodes_to_the_same_values(session: SparkSession) -> None:
+    rows, back = returned(EVERY_TYPE, session.sql(" UNION ALL ".join(ROWS)))
+    assert list(map(str, back)) == list(map(str, rows))  # as text, in which not a number equals itself
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("bigint", ["-1", "0", "9223372036854775807"]),
+        ("string", ["''", "' x '", "'null'", "'7'", "'\"q\"'", "'{\"k\": 1}'", "'[1]'", "'größe ☃ \\\\ \\n'"]),
+        ("decimal(20,10)", ["0", "1.1", "-0.0000000001"]),
+        ("boolean", ["true", "false"]),
+        ("binary", ["X'00FF'", "X''", "X'7B7D'"]),
+        ("date", ["DATE'0001-01-01'", "DATE'2024-02-29'"]),
+        ("timestamp", [f"TIMESTAMP'{AT}'", "TIMESTAMP'1969-12-31 23:59:59.999999'"]),
+        ("timestamp_ntz", [f"TIMESTAMP_NTZ'{AT}'"]),
+    ],
+)
+def test_a_key_of_one_column_decodes_to_itself(session: SparkSession, kind: str, values: list[str]) -> None:
+    rows = session.sql(" UNION ALL ".join(f"SELECT {value} AS k, 1 AS v" for value in values))
+    keys, back = returned(Consumed.json(key=f"k {kind}", value="v int"), rows)
+    assert back == keys
+
+
+def test_equal_keys_are_equal_bytes(session: SparkSession) -> None:
+    rows = session.sql("SELECT 1.10BD AS d, 'a' AS s UNION ALL SELECT 1.1BD, 'a' UNION ALL SELECT null, null")
+    assert [row[0] for row in rows.select(encode_key(rows, ("d",))).collect()] == ["1.10", "1.10", None]
+    pairs = [row[0] for row in rows.select(encode_key(rows, ("d", "s"))).collect()]
+    assert pairs == ['{"d":1.10,"s":"a"}', '{"d":1.10,"s":"a"}', None]
+
+
+def test_a_row_of_a_key_alone_is_no_tombstone(session: SparkSession) -> None:
+    assert [row[0] for row in session.range(1).select(encode_value(())).collect()] == ["{}"]

@@ -1,0 +1,173 @@
+"""The producer of one table on one topic, and the position that it commits with its records."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from spark.engine.errors import NotCommitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from confluent_kafka import Message
+
+    from resources.kafka import Kafka, Setting
+
+TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction lives as long
+BLOCKED = 1.0  # seconds until a full queue is tried again
+LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
+
+POSITION = 0
+"""The partition of the topic that the group's offset is kept for."""
+
+OVERTAKEN = {
+    KafkaError._FENCED,
+    KafkaError._FATAL,  # what a fenced producer says from then on
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+
+class Publisher:
+    """Sends records; exactly once in transactions, or each at least once.
+
+    A context: what was sent and not committed when it ends is undone, as far as it can be.
+    """
+
+    def __init__(self, kafka: Kafka, name: str, topic: str, exactly_once: bool) -> None:
+        """Open the producer of a name, which is its consumer group too; a transactional one fences its predecessor."""
+        self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
+        self._begun = False
+        self._failed: list[KafkaError] = []
+        self._ends = kafka.end_offsets([topic], exactly_once)[topic].offsets  # also an error by name if it is missing
+        level = "read_committed" if exactly_once else "read_uncommitted"
+        group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
+        self._consumer = kafka.consumer(**group)
+        # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
+        sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
+        self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
+        if exactly_once:
+            self._insist(lambda: self._producer.init_transactions(TIMEOUT))
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Abort what is not committed."""
+        if self._begun and self._exactly_once:
+            with suppress(KafkaException):  # the next one to open this name aborts it, as the broker does in a while
+                self._producer.abort_transaction(TIMEOUT)
+        self._consumer.close()
+
+    def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
+        """Send a record; a timestamp is in milliseconds since 1970, None is now."""
+        self._begin()
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    on_delivery=self._delivered,
+                    timestamp=timestamp or 0,
+                    headers=[(name, text.encode()) for name, text in headers.items()],
+                )
+            except BufferError:
+                self._producer.poll(BLOCKED)
+            except KafkaException as error:
+                raise self._refused(error) from error
+            else:
+                self._producer.poll(0)
+                return
+
+    def commit(self, version: int, position: str) -> None:
+        """Commit what was sent, and how far that is."""
+        self._begin()
+        spot = TopicPartition(self._topic, POSITION, version, position)
+        if self._exactly_once:
+            group = self._consumer.consumer_group_metadata()
+            self._insist(lambda: self._producer.send_offsets_to_transaction([spot], group, TIMEOUT))
+            self._insist(lambda: self._producer.commit_transaction(TIMEOUT))
+        else:
+            left = self._producer.flush(TIMEOUT)
+            for failed in [*self._failed, *([KafkaError(KafkaError._TIMED_OUT)] if left else [])]:
+                raise self._refused(KafkaException(failed))
+            self._insist(lambda: self._consumer.commit(offsets=[spot], asynchronous=False))
+        self._begun = False
+
+    def newest(self, header: str, value: str) -> list[dict[str, str]]:
+        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+        first = self._kafka.beginning_offsets([self._topic])[self._topic].offsets
+        found = (self._last(partition, first[partition], end, header, value) for partition, end in self._ends.items())
+        return [headers for headers in found if headers is not None]
+
+    def _last(self, partition: int, first: int, end: int, header: str, value: str) -> dict[str, str] | None:
+        look, since = LOOK, end
+        while since > first:
+            since, until = max(first, since - look), since
+            look *= 4
+            told = [
+                headers
+                for message in self._between(partition, since, until)
+                if (headers := _headers(message)).get(header) == value
+            ]
+            if told:
+                return told[-1]
+        return None
+
+    def _between(self, partition: int, since: int, until: int) -> Iterator[Message]:
+        """The records between two offsets, some of which may be no records at all."""
+        self._consumer.assign([TopicPartition(self._topic, partition, since)])
+        while True:
+            message = self._consumer.poll(TIMEOUT)
+            if message is None:
+                raise self._refused(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise self._refused(KafkaException(error))
+            if error is not None or (message.offset() or 0) >= until:
+                return
+            yield message
+
+    def _begin(self) -> None:
+        if self._exactly_once and not self._begun:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                raise self._refused(error) from error
+        self._begun = True
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _insist(self, do: Callable[[], object]) -> None:
+        """Do what may be asked again until it is done."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                do()
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._refused(error) from error
+            else:
+                return
+
+    def _refused(self, error: KafkaException) -> Exception:
+        if self._exactly_once and error.args[0].code() in OVERTAKEN:
+            return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
+        return self._kafka.unavailable(error)
+
+
+def _headers(message: Message) -> dict[str, str]:
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return {name: value.decode(errors="replace") for name, value in pairs if isinstance(value, bytes)}

@@ -1,0 +1,371 @@
+"""Publish a stored table: its change feed to a topic, one record per changed key and version, each exactly once.
+
+A key's new row is a record, a row that went a tombstone; of a stream, every record is one. Records go in the order of
+(version, typed key), those of a stream in the order of time, in transactions that each end with a position: the version
+reached, as the offset of a consumer group of the table's own, on partition 0 of the topic, and what else there is to
+know in that offset's metadata. So records and position are there together or not at all, and Kafka alone knows how far
+a topic is: a table never waits for it. Whoever opens a table's transactional id fences the one that had it.
+
+A large version takes several transactions; what comes of a version depends on the table's log alone, so a restart finds
+its place by counting. It begins with the whole table, at its newest version. Group offsets expire; every record carries
+the position in headers too, and the newest records of the topic tell it then.
+
+Published are versions up to the newest commit of ours: what others changed behind it is not ours yet. Change feeds end
+where a commit replaced a table's columns; what that changed, or a version before it, is the difference of two versions.
+
+At least once, an idempotent producer sends without a transaction, and the position is committed behind the records:
+after a crash between the two, up to `BATCH` records come again. Nothing fences a second one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from spark.engine import position as positions
+from spark.engine.changes import inserted
+from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.replay import version_of
+from spark.engine.step import CHANGES_LOST, check_definition
+from spark.engine.stream import identity
+from spark.operators.algebra import cols
+from spark.operators.order import micros
+from spark.serdes.json import encode_key, encode_value
+from spark.topology.nodes import is_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark.engine.doors import Doors, Kafka, Publisher
+    from spark.engine.position import Changed, State
+    from spark.topology.topology import Table, Topology
+
+BATCH = 10_000  # records of a transaction: its fixed cost is spread thin, and its readers do not wait long for it
+FAR = 100  # versions without a change until the position is committed anew, before log or group forget it
+
+HEADER = "tidetable."
+"""What the names of our headers begin with."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How far a topic has a table: so many records of a version, or all of them if it is `done`.
+
+    `id` is the Delta table's, `key` its columns (empty: unknown). `whole` says that the topic began with this version:
+    its records are all rows, not those that changed.
+    """
+
+    id: str
+    epoch: str
+    version: int
+    ordinal: int = 0
+    done: bool = False
+    whole: bool = False
+    key: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The text kept as an offset's metadata."""
+        return json.dumps({"tidetable": 1, **asdict(self)}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Sent:
+        """The position in an offset's metadata."""
+        fields = json.loads(text)
+        del fields["tidetable"]
+        return Sent(**{**fields, "key": tuple(fields["key"])})
+
+    def headers(self, table: str) -> dict[str, str]:
+        """The record at this place, as its headers tell it."""
+        told = {"table": table, "id": self.id, "epoch": self.epoch}
+        told |= {"version": str(self.version), "ordinal": str(self.ordinal)} | ({"whole": "true"} if self.whole else {})
+        return {f"{HEADER}{name}": text for name, text in told.items()}
+
+    @staticmethod
+    def behind(headers: Mapping[str, str]) -> Sent:
+        """The position right behind a record with these headers."""
+        told = {name.removeprefix(HEADER): text for name, text in headers.items()}
+        ordinal = int(told["ordinal"]) + 1
+        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, whole="whole" in told)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What publishing a table did: how far its topic was and is, and how many records that took."""
+
+    table: str
+    topic: str
+    outcome: Literal["published", "idle", "waiting"]
+    """Records or a position committed; nothing to do; the table has no version of ours yet."""
+    before: Sent | None
+    after: Sent | None
+    records: int = 0
+    tombstones: int = 0
+    transactions: int = 0
+    seconds: float = 0.0
+
+
+def publish(
+    doors: Doors, topology: Topology, target: Table, say: Callable[[Sent, int], None] | None = None
+) -> Published:
+    """Bring a table's topic to its newest version; `say` hears of each transaction, with the records sent so far.
+
+    A topic that has everything costs one question to the broker, and starts no Spark.
+
+    Raises:
+        InputChanged: the table is not the one that was published, or no longer tells how it changed.
+        PlanChanged: the table has another definition, or another key, than what was published.
+        NotCommitted: another run took over.
+    """
+    began = time.monotonic()
+    assert target.topic is not None, "only what has a topic is published"
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    sent, state = sent_of(doors.kafka, topology, target), positions.read(path, name)
+    if state is None or state.position.n == 0:
+        return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
+    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR:
+        return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
+    check_definition(topology, target, state)
+    exactly_once = topology.settings.processing_guarantee == "exactly_once_v2"
+    with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
+        # Asked again behind the fence: whoever had it before can move nothing any more.
+        sent = sent_of(doors.kafka, topology, target, stable=True) or _at_the_tail(publisher, name)
+        state = positions.read(path, name)
+        if state is None or state.position.n == 0:
+            return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
+        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key)
+        if sent == aim:
+            return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
+        _check(name, target, sent, aim)
+        session = doors.engine.session()
+        try:
+            with _telling(name, target):
+                records = _records(Feed(session, path, name, target, state.version), sent, aim)
+                done = _sending(publisher, name, records, sent, aim, say)
+        finally:
+            session.stop()
+    return replace(done, topic=target.topic, seconds=time.monotonic() - began)
+
+
+def group(topology: Topology, target: Table) -> str:
+    """The consumer group that keeps a table's position, and the transactional id of its one producer."""
+    return f"tidetable/{topology.name}/{target.name}"
+
+
+def sent_of(kafka: Kafka, topology: Topology, target: Table, stable: bool = False) -> Sent | None:
+    """How far a table's topic is, by the group's offset; None where there is none, or none any more.
+
+    `stable`: waits until a transaction that is just being committed is.
+    """
+    assert target.topic is not None, "only what has a topic is published"
+    text = kafka.published(group(topology, target), target.topic, stable)
+    return None if text is None else Sent.from_json(text)
+
+
+def unsent(path: str, name: str, sent: Sent | None) -> int:
+    """How many versions of a table its topic does not have; one that it has nothing of begins with one."""
+    state = positions.read(path, name)
+    if state is None or state.position.n == 0 or (sent is not None and _has_all(sent, state)):
+        return 0
+    if sent is None or sent.id != state.id:
+        return 1
+    return len(positions.changed(path, name, sent.version, state.own)) + (not sent.done)
+
+
+def _has_all(sent: Sent, state: State) -> bool:
+    """Whether a topic has all that a table holds."""
+    return sent.done and sent.id == state.id and sent.version >= min(state.data_version, state.own)
+
+
+def _at_the_tail(publisher: Publisher, name: str) -> Sent | None:
+    """How far a topic is by its newest records."""
+    newest = [Sent.behind(headers) for headers in publisher.newest(f"{HEADER}table", name)]
+    return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
+
+
+def _check(name: str, target: Table, sent: Sent | None, aim: Sent) -> None:
+    """Refuse to go on from a table that is no longer there, and with keys that those of the topic do not equal."""
+    if sent is None:
+        return
+    if sent.id != aim.id or sent.version > aim.version:
+        raise InputChanged(
+            f"topic {target.topic} holds version {sent.version} of a {name} that is no longer there: it was dropped "
+            f"and made anew, or an older copy was put in its place. {_remedy(target)}"
+        )
+    if sent.key not in ((), aim.key):
+        raise PlanChanged(
+            f"topic {target.topic} holds {name} by its key {', '.join(sent.key)}, which is {', '.join(aim.key)} now. "
+            f"{_remedy(target)}"
+        )
+
+
+def _remedy(target: Table) -> str:
+    return f'Write .to("...") with the name of a new topic at {target.line}: it begins with the whole table'
+
+
+@contextmanager
+def _telling(name: str, target: Table) -> Iterator[None]:
+    """What log and change feed no longer hold, by the topic that misses it."""
+    try:
+        yield
+    except PySparkException as error:
+        if not (error.getCondition() or "").startswith(CHANGES_LOST):
+            raise
+        said = str(error).partition("\n\nJVM stacktrace:")[0]
+        raise InputChanged(
+            f"{name} no longer tells what topic {target.topic} does not have yet: {said}\n{_remedy(target)}"
+        ) from error
+
+
+def _sending(
+    publisher: Publisher,
+    name: str,
+    records: Iterator[Record],
+    sent: Sent | None,
+    aim: Sent,
+    say: Callable[[Sent, int], None] | None,
+) -> Published:
+    """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
+    done = Published(name, "", "published", sent, aim)
+    reached, uncommitted = aim, 0
+
+    def commit(at: Sent) -> Published:
+        publisher.commit(at.version, at.to_json())
+        if say is not None:
+            say(at, done.records)
+        return replace(done, transactions=done.transactions + 1)
+
+    for record in records:
+        if uncommitted == BATCH:
+            done, uncommitted = commit(reached), 0
+        publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
+        reached, uncommitted = replace(record.at, ordinal=record.at.ordinal + 1), uncommitted + 1
+        done = replace(done, records=done.records + 1, tombstones=done.tombstones + (record.value is None))
+    return commit(aim)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record to be sent, and its own place."""
+
+    at: Sent
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+
+
+def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Iterator[Record]:
+    """What a topic does not have yet, in order."""
+    for frame, whole in feed.missing(sent, aim.version):
+        for version, rows in groupby(frame.toLocalIterator(), key=lambda row: row[0]):
+            begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, whole)
+            has = sent.ordinal if sent is not None and begun else 0
+            for ordinal, (_, key, value, timestamp) in enumerate(rows):
+                if ordinal >= has:
+                    at = replace(aim, version=version, ordinal=ordinal, done=False, whole=whole)
+                    yield Record(at, _bytes(key), _bytes(value), timestamp)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stored table up to a version, as what its versions changed."""
+
+    session: SparkSession
+    path: str
+    name: str
+    target: Table
+    newest: int
+
+    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[DataFrame, bool]]:
+        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all."""
+        if sent is None or (sent.whole and not sent.done):
+            version = until if sent is None else sent.version
+            yield self._ordered(self._encoded(self._at(version), version, F.lit(True))), True
+            since = version
+        else:
+            since = sent.version if sent.done else sent.version - 1
+        changed = self._changed(since)
+        replaced = max((one.version for one in changed if one.replaced), default=0)
+        versions = [one.version for one in changed if one.version <= until]
+        for version in versions:
+            if version <= replaced:
+                yield self._ordered(self._net(self._difference(version))), False
+        if told := [version for version in versions if version > replaced]:
+            feed = self.session.read.option("readChangeFeed", "true").option("startingVersion", told[0])
+            changes = feed.option("endingVersion", told[-1]).format("delta").load(self.path)
+            yield self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted()))), False
+
+    def _changed(self, since: int) -> list[Changed]:
+        try:
+            return positions.changed(self.path, self.name, since, self.newest)[::-1]
+        except InputChanged as error:
+            raise InputChanged(
+                f"the log of {self.name} was cleaned up behind version {since}, which is all that topic "
+                f"{self.target.topic} has. {_remedy(self.target)}"
+            ) from error
+
+    def _at(self, version: int) -> DataFrame:
+        return version_of(self.session, self.path, version)
+
+    def _difference(self, version: int) -> DataFrame:
+        """What a version changed, as all the rows before it, and its own."""
+        before, after, key = self._at(version - 1), self._at(version), self.target.plan.key
+        types = [[dict(frame.dtypes).get(name) for name in key] for frame in (before, after)]
+        if types[0] != types[1]:
+            raise PlanChanged(
+                f"version {version} of {self.name} replaced its key, {', '.join(key)}, and topic {self.target.topic} "
+                f"has records of the former one. {_remedy(self.target)}"
+            )
+        new = {
+            field.name: F.lit(None).cast(field.dataType) for field in after.schema if field.name not in before.columns
+        }
+        before = before.withColumns(new) if new else before
+        return self._encoded(before, version, F.lit(False)).unionByName(self._encoded(after, version, F.lit(True)))
+
+    def _encoded(self, rows: DataFrame, version: Column | int, new: Column) -> DataFrame:
+        """Rows as the topic has them (`_row`), with their version, whether they are in it, and their place."""
+        plan = self.target.plan
+        value = encode_value(tuple(column.name for column in plan.columns if column.name not in plan.key))
+        at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
+        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new})
+        if is_stream(plan):
+            value = F.when(~F.col("_deleted"), value)
+            by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
+            reached = F.coalesce("_reached", micros())
+            rows = rows.withColumn(
+                "_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0))
+            )
+        row = F.struct(encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
+        return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
+
+    def _net(self, changes: DataFrame) -> DataFrame:
+        """One row for every key that a version changed in what the topic has of it. A stream's records never go."""
+        was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
+        grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
+        net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
+        net = net.where("NOT (_was <=> _now)")
+        if is_stream(self.target.plan):
+            return net.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
+        gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
+        return net.withColumn("_row", F.coalesce("_now", gone))
+
+    def _ordered(self, rows: DataFrame) -> DataFrame:
+        """By version, then typed key; a stream's by commit and by time reached, as `spark.operators.order` has it."""
+        place = [*self._placed(), *identity(self.target.plan)]
+        return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
+
+    def _placed(self) -> tuple[str, ...]:
+        return ("_batch", "_reached") if is_stream(self.target.plan) else ()
