@@ -183,7 +183,7 @@ def unsent(path: str, name: str, sent: Sent | None) -> int:
 
 def _has_all(sent: Sent, state: State) -> bool:
     """Whether a topic has all that a table holds."""
-    return sent.done and sent.id == state.id and sent.version >= min(state.data_version, state.own)
+    return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.version
 
 
 def _at_the_tail(publisher: Publisher, name: str) -> Sent | None:

@@ -12,11 +12,9 @@ import pytest
 from spark.engine import position as positions
 from spark.engine.doors import Doors
 from spark.engine.errors import EngineError, ExpressionFailed
-from spark.engine.land import Landed
 from spark.engine.offsets import TopicMissing
 from spark.engine.repair import audit
-from spark.engine.step import Stepped
-from spark.engine.tick import levels, tick
+from spark.engine.tick import Told, levels, tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.engine.shop import Story

@@ -1,0 +1,407 @@
+"""A table's topic has every change of it once, in order, whatever died on the way; on a real broker and real Delta."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from resources.publisher import Publisher
+from spark.engine import publish as publishing
+from spark.engine.errors import InputChanged, NotCommitted, PlanChanged
+from spark.engine.offsets import TopicMissing
+from spark.engine.publish import group, publish, sent_of, unsent
+from spark.engine.repair import rebuild
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+    from spark.engine.publish import Published, Sent
+
+AT = 1_700_000_000_000  # milliseconds since 1970
+ITEMS = Consumed.json(key="id bigint", value="amount int, note string, hidden int")
+
+Change = tuple[int, dict[str, object] | None]
+"""A record by its key: its value, or that it has none."""
+
+WAVES: list[list[Change]] = [
+    [(key, {"amount": key, "note": None, "hidden": 0}) for key in range(1, 6)],
+    [
+        (2, {"amount": 20, "note": "zwölf", "hidden": 0}),
+        (3, None),
+        (4, {"amount": -4, "note": None, "hidden": 0}),  # its filter lets it go
+        (5, {"amount": 5, "note": None, "hidden": 1}),  # at its old time: what the topic has of it does not change
+        (11, {"amount": 11, "note": "", "hidden": 0}),
+        (9, {"amount": 9, "note": "nine", "hidden": 0}),
+        (9, {"amount": 99, "note": "nine", "hidden": 0}),
+    ],
+    [(1, None), (3, {"amount": 33, "note": "back", "hidden": 0}), (9, {"amount": 9, "note": None, "hidden": 0})],
+]
+
+
+def topology(items: str, sink: str, guarantee: str = "exactly_once_v2", amount: str = "amount") -> Topology:
+    """A table of the items that have an amount, published."""
+    builder = StreamsBuilder(f"publish-{items}", processing_guarantee=guarantee)
+    table = builder.table(items, ITEMS)
+    table.filter("amount > 0").map_values([amount, "note"]).materialize("large").to(sink)
+    return builder.build()
+
+
+def snapshots() -> list[dict[int, dict[str, object]]]:
+    """The table after every wave."""
+    rows: dict[int, dict[str, object]] = {}
+    found = []
+    for wave in WAVES:
+        for key, value in wave:
+            rows.pop(key, None)
+            if value is not None and int(str(value["amount"])) > 0:
+                rows[key] = {name: value[name] for name in ("amount", "note")}
+        found.append(dict(rows))
+    return found
+
+
+def expected(begun: int, until: int) -> list[Change]:
+    """What a topic has that was first published behind one wave, and is behind another one."""
+    found = snapshots()
+    told: list[Change] = sorted(found[begun].items())
+    for before, after in zip(found[begun:until], found[begun + 1 : until + 1], strict=True):
+        told += [
+            (key, after.get(key)) for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)
+        ]
+    return told
+
+
+@dataclass(frozen=True)
+class World:
+    """A lake behind every wave of one topic, and what publishes from it: each test has topics of its own."""
+
+    items: str
+    kafka: Kafka
+    stages: list[Doors]
+    topic: Callable[..., str]
+
+    def published(self, sink: str, stage: int, **options: str) -> Published:
+        """Bring a topic to where the table is behind a wave."""
+        made = topology(self.items, sink, **options)
+        return publish(self.stages[stage], made, made.table("large"))
+
+    def sent(self, sink: str) -> Sent | None:
+        """How far a topic is, by the group's offset."""
+        made = topology(self.items, sink)
+        return sent_of(self.kafka, made, made.table("large"))
+
+    def copy(self, stage: int, to: Path) -> Doors:
+        """The lake behind a wave, to be changed."""
+        return lake.copied(self.stages[stage], topology(self.items, "any"), to)
+
+
+@pytest.fixture(scope="module")
+def world(doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Nobody changes its lakes: tests that do take copies."""
+    items, stages = topic("items"), []
+    made = topology(items, "any")
+    for number, wave in enumerate(WAVES):
+        times = [AT if value is not None and value["hidden"] == 1 else AT + number for _, value in wave]
+        send(kafka, items, *(Record(*one, timestamp=at) for one, at in zip(wave, times, strict=True)))
+        lake.land_all(doors, made)
+        lake.step_all(doors, made)
+        stages.append(lake.copied(doors, made, tmp_path_factory.mktemp("stages") / str(number)))
+    return World(items, kafka, stages, topic)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A record as a reader of the topic has it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: dict[str, str]
+
+    @property
+    def change(self) -> Change:
+        """Key and value."""
+        return json.loads(self.key or b"null"), None if self.value is None else json.loads(self.value)
+
+
+def read(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
+    """Every record of a topic, in the order of each partition."""
+    found = []
+    level = "read_committed" if committed else "read_uncommitted"
+    consumer = kafka.consumer(**{"group.id": "reader", "enable.partition.eof": True, "isolation.level": level})
+    partitions = kafka.end_offsets([topic])[topic].offsets
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    left = set(partitions)
+    while left:
+        message = consumer.poll(10)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
+            left.discard(message.partition() or 0)
+            continue
+        headers = {name: value.decode() for name, value in message.headers() or []}
+        place = message.partition() or 0, message.key(), message.value(), message.timestamp()[1], headers
+        found.append(Told(*place))
+    consumer.close()
+    return found
+
+
+def changes(kafka: Kafka, topic: str) -> list[Change]:
+    """What a reader of committed records has of a topic."""
+    return [told.change for told in read(kafka, topic)]
+
+
+def test_a_topic_begins_with_the_whole_table_and_goes_on_with_what_each_version_changed(world: World) -> None:
+    sink = world.topic("sink")
+    done = [world.published(sink, stage) for stage in range(3)]
+    assert changes(world.kafka, sink) == expected(0, 2)
+    assert [(one.records, one.tombstones, one.transactions) for one in done] == [(5, 0, 1), (5, 2, 1), (3, 1, 1)]
+    assert world.published(sink, 2).outcome == "idle"
+
+    at_once = world.topic("sink")
+    world.published(at_once, 0)
+    assert world.published(at_once, 2).records == 8
+    assert changes(world.kafka, at_once) == expected(0, 2)
+
+    late = world.topic("sink")
+    world.published(late, 2)
+    assert changes(world.kafka, late) == expected(2, 2)
+
+
+def test_records_have_the_time_of_their_row_and_say_what_they_are_of(world: World) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    world.published(sink, 1)
+    told = read(world.kafka, sink)
+    times = {one.change[0]: one.timestamp for one in told[5:]}
+    assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a row that goes has no time of its own
+    state = lake.state(world.stages[1], topology(world.items, sink), "large")
+    assert told[-1].headers == {
+        "tidetable.table": f"publish-{world.items}/large",
+        "tidetable.id": state.id,
+        "tidetable.epoch": state.position.epoch,
+        "tidetable.version": str(state.own),
+        "tidetable.ordinal": "4",
+    }
+    assert "tidetable.whole" in told[0].headers
+
+
+def test_equal_keys_are_in_the_partition_that_kafkas_own_clients_put_them_in(world: World) -> None:
+    sink = world.topic("sink", 4)
+    for stage in range(3):
+        world.published(sink, stage)
+    told = read(world.kafka, sink)
+    assert {one.partition for one in told} > {0}
+    assert all(one.partition == confluent_kafka.murmur2(one.key or b"", 4) for one in told)
+    for key in {one.change[0] for one in told}:
+        assert [one.change for one in told if one.change[0] == key] == [c for c in expected(0, 2) if c[0] == key]
+
+
+class Crash(Exception):
+    """What ends a publisher between two effects."""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of two records."""
+    monkeypatch.setattr(publishing, "BATCH", 2)
+
+
+def stopped(world: World, sink: str, stage: int, transactions: int, **options: str) -> None:
+    """Publish, and end behind so many transactions."""
+    heard: list[Sent] = []
+
+    def say(sent: Sent, _: int) -> None:
+        heard.append(sent)
+        if len(heard) == transactions:
+            raise Crash
+
+    made = topology(world.items, sink, **options)
+    with pytest.raises(Crash):
+        publish(world.stages[stage], made, made.table("large"), say)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_version_of_several_transactions_goes_on_where_it_was_left(world: World) -> None:
+    sink = world.topic("sink")
+    stopped(world, sink, 0, 2)
+    assert changes(world.kafka, sink) == expected(0, 0)[:4]
+    sent = world.sent(sink)
+    assert sent is not None
+    assert (sent.ordinal, sent.done, sent.whole) == (4, False, True)
+    # The whole table is that of its version still, although the table went on.
+    assert world.published(sink, 2).records == 1 + 8
+    assert changes(world.kafka, sink) == expected(0, 2)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("left", [1, 3], ids=["inside a version", "between two"])
+def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: World, left: int) -> None:
+    sink = world.topic("sink", 2)
+    world.published(sink, 0)
+    stopped(world, sink, 2, left)
+    send(world.kafka, sink, *(Record(n, b"of somebody else", n % 2) for n in range(50)))
+    was = group(topology(world.items, sink), topology(world.items, sink).table("large"))
+    world.kafka.admin().delete_consumer_groups([was])[was].result(10)
+    assert world.sent(sink) is None
+    world.published(sink, 2)
+    found = [told.change for told in read(world.kafka, sink) if told.headers]
+    assert sorted(found, key=str) == sorted(expected(0, 2), key=str)
+    sent = world.sent(sink)
+    assert sent is not None
+    assert sent.done
+
+
+@pytest.mark.usefixtures("small")
+def test_a_publisher_that_another_one_overtook_commits_nothing_more(world: World) -> None:
+    sink = world.topic("sink")
+    made = topology(world.items, sink)
+    heard: list[Sent] = []
+
+    def say(sent: Sent, _: int) -> None:
+        heard.append(sent)
+        if len(heard) == 1:
+            world.published(sink, 2)
+
+    with pytest.raises(NotCommitted, match="took over"):
+        publish(world.stages[0], made, made.table("large"), say)
+    assert changes(world.kafka, sink) == expected(0, 2)
+
+
+def test_a_publisher_that_is_inside_a_transaction_is_fenced_and_its_records_are_undone(world: World) -> None:
+    sink = world.topic("sink")
+    made = topology(world.items, sink)
+    name = group(made, made.table("large"))
+    with world.kafka.publishing(name, sink, True) as zombie:
+        zombie.send(b"0", b"from the grave", None, {})
+        assert zombie._producer.flush(10) == 0
+        world.published(sink, 0)
+        with pytest.raises(NotCommitted, match="took over"):
+            zombie.commit(99, "{}")
+    assert changes(world.kafka, sink) == expected(0, 0)
+    assert len(read(world.kafka, sink, committed=False)) == 6
+    world.published(sink, 1)
+    assert changes(world.kafka, sink) == expected(0, 1)
+
+
+@pytest.mark.usefixtures("small")
+def test_at_least_once_repeats_a_batch_whose_position_was_not_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0, guarantee="at_least_once")
+    stopped(world, sink, 1, 1, guarantee="at_least_once")
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(Publisher, "_insist", crash)  # the records are there, and the position is not
+        with pytest.raises(Crash):
+            world.published(sink, 1, guarantee="at_least_once")
+    world.published(sink, 1, guarantee="at_least_once")
+    told = expected(0, 1)
+    assert changes(world.kafka, sink) == [*told[:9], *told[7:]]
+
+
+def test_a_rebuild_publishes_what_it_corrected_alone(world: World, tmp_path: Path) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    doors = world.copy(1, tmp_path)
+    made = topology(world.items, sink, amount="if(id = 2, 2000, amount) AS amount")
+    with pytest.raises(PlanChanged, match="tidetable rebuild"):
+        publish(doors, made, made.table("large"))
+    rebuild(doors, made, made.table("large"), "rebuild")
+    publish(doors, made, made.table("large"))
+    assert changes(world.kafka, sink) == [*expected(0, 1), (2, {"amount": 2000, "note": "zwölf"})]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_table_whose_columns_were_replaced_goes_on_by_the_difference_of_its_versions(
+    world: World, tmp_path: Path
+) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    stopped(world, sink, 1, 1)  # behind two changes of the feed, which the replaced table no longer tells
+    doors = world.copy(1, tmp_path)
+    made = topology(world.items, sink, amount="if(id = 2, 2.5, amount) AS amount")
+    rebuild(doors, made, made.table("large"), "rebuild")
+    publish(doors, made, made.table("large"))
+    now = {key: {**row, "amount": row["amount"]} for key, row in snapshots()[1].items()}
+    now[2]["amount"] = 2.5
+    told = changes(world.kafka, sink)
+    assert told[:10] == expected(0, 1)
+    assert told[10:] == [(2, now[2])] or told[10:] == sorted(now.items())
+
+
+def test_a_table_that_is_another_one_or_has_another_key_is_refused_by_name(world: World, tmp_path: Path) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 1)
+    with pytest.raises(InputChanged, match="an older copy"):
+        world.published(sink, 0)
+    doors = world.copy(1, tmp_path)
+    made = topology(world.items, sink)
+    shutil.rmtree(lake.path(doors, made, "large"))
+    lake.step_all(doors, made, "large")
+    with pytest.raises(InputChanged, match="no longer there"):
+        publish(doors, made, made.table("large"))
+    assert unsent(lake.path(doors, made, "large"), f"{made.name}/large", world.sent(sink)) == 1
+
+
+def test_changes_that_were_cleaned_away_are_refused_by_name(world: World, tmp_path: Path) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    doors, made = world.copy(2, tmp_path), topology(world.items, sink)
+    shutil.rmtree(Path(lake.path(doors, made, "large")) / "_change_data")
+    with pytest.raises(InputChanged, match="it begins with the whole table"):
+        publish(doors, made, made.table("large"))
+    assert changes(world.kafka, sink) == expected(0, 0)
+
+
+def test_what_others_changed_is_published_with_the_commit_that_stands_on_it(
+    world: World, session: SparkSession, tmp_path: Path
+) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 1)
+    doors, made = world.copy(1, tmp_path), topology(world.items, sink)
+    session.sql(f"UPDATE delta.`{lake.path(doors, made, 'large')}` SET note = 'by hand' WHERE id = 2").collect()
+    assert publish(doors, made, made.table("large")).outcome == "idle"
+    rebuild(doors, made, made.table("large"), "rebuild")  # puts it right again
+    publish(doors, made, made.table("large"))
+    right = {"amount": 20, "note": "zwölf"}
+    assert changes(world.kafka, sink)[-2:] == [(2, right | {"note": "by hand"}), (2, right)]
+
+
+def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
+    world: World, kafka: Kafka, tmp_path: Path
+) -> None:
+    doors, sink = world.copy(0, tmp_path), f"{world.items}-created-later"
+    made = topology(world.items, sink)
+    done = tick(doors, made, "missing")
+    assert list(done.failed) == [f"kafka/{sink}"]
+    assert isinstance(done.failed[f"kafka/{sink}"], TopicMissing)
+    assert "kafka-topics.sh" in str(done.failed[f"kafka/{sink}"])
+    assert lake.rows(doors, made, "large") == snapshots()[2]
+    kafka.create_topic(sink)
+    told: list[object] = []
+    done = tick(doors, made, "there", say=told.append)
+    assert done.failed == {}
+    assert [(one.outcome, one.records) for one in done.published] == [("published", len(snapshots()[2]))]
+    assert done.published[0] in told
+    assert [one.outcome for one in tick(doors, made, "again").published] == ["idle"]
