@@ -1,4 +1,7 @@
-"""Assets and jobs of topologies: topics observed, one op per landing and per table, one job that ticks."""
+"""Assets and jobs of topologies: topics observed, one op per landing, per table and per topic published to.
+
+One job of each topology ticks.
+"""
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
 from collections import Counter
@@ -11,13 +14,24 @@ from assets import checks, metadata
 from assets.beta import beta
 from assets.gates import Refused, Suite, SuiteGate
 from assets.retries import retried
-from assets.specs import TOPOLOGY_TAG, landing_spec, table_key, table_spec, tick_name, topic_key, topic_spec, word
+from assets.specs import (
+    TOPOLOGY_TAG,
+    landing_spec,
+    published_spec,
+    table_key,
+    table_spec,
+    tick_name,
+    topic_key,
+    topic_spec,
+    word,
+)
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine import position as positions
 from spark.engine.land import land
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
+from spark.engine.publish import group, publish, unsent
 from spark.engine.step import step
 from spark.engine.sync import concerning, release, waiting
 from spark.topology import Topology
@@ -41,18 +55,26 @@ def assets(
         NameClash: two names differ only in characters that Dagster does not have in names.
     """
     _check_names(topologies)
-    made = [_topics(topologies)] if topologies else []
+    made = [_topics(topologies)] if observed(topologies) else []
     for topology in topologies:
         made += [_landing(topology, source, lakehouse) for source in topology.sources]
         made += [
             _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
         ]
+        made += [_published(topology, table, lakehouse) for table in topology.tables if table.topic is not None]
     return made
+
+
+def observed(topologies: Sequence[Topology]) -> list[str]:
+    """The topics that nobody here publishes to; the others are what their table's op makes of them."""
+    published = {table.topic for topology in topologies for table in topology.tables}
+    return sorted({source.topic for topology in topologies for source in topology.sources} - published)
 
 
 def _check_names(topologies: Sequence[Topology]) -> None:
     names = [tick_name(topology) for topology in topologies]
-    names += [word("kafka", topic) for topic in {source.topic for one in topologies for source in one.sources}]
+    names += [word("kafka", topic) for topic in observed(topologies)]
+    names += [word("kafka", table.topic) for one in topologies for table in one.tables if table.topic is not None]
     for topology in topologies:
         names += [word(topology.name, "landing", source.topic) for source in topology.sources]
         names += [word(topology.name, table.name) for table in topology.tables]
@@ -60,11 +82,15 @@ def _check_names(topologies: Sequence[Topology]) -> None:
         raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
 
 
-def tick_job(topology: Topology) -> "UnresolvedAssetJobDefinition":
-    """Observe the topics, which is the cut; land every topic to it; step every table."""
-    keys = [topic_key(source.topic) for source in topology.sources]
+def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedAssetJobDefinition":
+    """Observe the topics, which is the cut; land every topic to it; step every table; publish.
+
+    Topics that another of the `topologies` publishes to are that one's to make.
+    """
+    keys = [topic_key(source.topic) for source in topology.sources if source.topic in observed(topologies)]
     keys += [table_key(topology, source.landing) for source in topology.sources]
     keys += [table_key(topology, table.name) for table in topology.tables]
+    keys += [topic_key(table.topic) for table in topology.tables if table.topic is not None]
     return dg.define_asset_job(
         tick_name(topology),
         selection=dg.AssetSelection.assets(*keys),
@@ -77,7 +103,7 @@ def tick_job(topology: Topology) -> "UnresolvedAssetJobDefinition":
 
 def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
     """The topics, observed: their data version is their end offsets, and asking for them captures a run's cut."""
-    topics = sorted({source.topic for topology in topologies for source in topology.sources})
+    topics = observed(topologies)
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
         tidetable: Tidetable = context.resources.tidetable
@@ -103,13 +129,13 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
             )
 
     with beta():
-        observed: dg.AssetsDefinition = dg.multi_observable_source_asset(
+        made: dg.AssetsDefinition = dg.multi_observable_source_asset(
             specs=[topic_spec(topic) for topic in topics],
             name="topics",
             can_subset=True,
             required_resource_keys={"tidetable"},
         )(observe)
-    return observed
+    return made
 
 
 def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetsDefinition:
@@ -172,6 +198,33 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
             yield checks.synchronised(concerning(topology, table.name, waiting(lakehouse, topology)))
 
     return stepping
+
+
+def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.AssetsDefinition:
+    path, name = lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
+    assert table.topic is not None, "only what has a topic is published"
+
+    @dg.multi_asset(
+        name=word("kafka", table.topic),
+        specs=[published_spec(topology, table)],
+        pool=group(topology, table),
+    )
+    def publishing(
+        context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        with retried():
+            done = publish(
+                tidetable.doors(),
+                topology,
+                table,
+                lambda sent, records: context.log.info("%s records, version %s", records, sent.version),
+            )
+        version = "none" if done.after is None else str(done.after.version)
+        yield dg.MaterializeResult(
+            metadata=metadata.of_publish(done, unsent(path, name, done.after)), data_version=dg.DataVersion(version)
+        )
+
+    return publishing
 
 
 def _materialized(path: str, state: State | None, told: metadata.Metadata) -> dg.MaterializeResult[None]:

@@ -11,13 +11,17 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
-from spark.engine.errors import PositionLost
+from spark.engine.errors import InputChanged, PositionLost
 from spark.engine.pin import before
+from spark.engine.publish import unsent
 from spark.engine.sync import concerning, waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from resources.lakehouse import Lakehouse
     from spark.engine.position import Cut, Position, State
+    from spark.engine.publish import Sent
     from spark.engine.sync import Waiting
     from spark.topology import Topology
 
@@ -28,7 +32,8 @@ class Standing:
 
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
     that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
-    it, or in it, until a partition that is empty has newer ones.
+    it, or in it, until a partition that is empty has newer ones. `sent` is how far the topic is that it is published
+    to, and `unsent` how many versions that does not have.
     """
 
     table: str
@@ -38,16 +43,23 @@ class Standing:
     trouble: str | None = None
     recreated: bool = False
     held: tuple[Waiting, ...] = ()
+    sent: Sent | None = None
+    unsent: int = 0
 
     @property
     def behind(self) -> bool:
         """Whether a tick has something to do here."""
         never = self.state is None or self.state.position.n == 0
-        return never or self.recreated or any((self.lag or {}).values())
+        return never or self.recreated or self.unsent > 0 or any((self.lag or {}).values())
 
 
-def standings(lakehouse: Lakehouse, topology: Topology, ends: Cut | None) -> list[Standing]:
-    """Every landing and table, in the order of a tick, against the end offsets of the topics."""
+def standings(
+    lakehouse: Lakehouse, topology: Topology, ends: Cut | None, sent: Mapping[str, Sent | None] | None = None
+) -> list[Standing]:
+    """Every landing and table, in the order of a tick, against the end offsets of the topics.
+
+    `sent` is how far the topics are that tables are published to; without it that is not looked at.
+    """
     inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
     topics = {source.landing: {source.topic} for source in topology.sources}
@@ -59,6 +71,8 @@ def standings(lakehouse: Lakehouse, topology: Topology, ends: Cut | None) -> lis
     held: list[Waiting] = []
     with suppress(PositionLost):  # a landing that lost its position is in trouble already
         held = waiting(lakehouse, topology)
+    for name, at in (sent or {}).items():
+        found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at))
     return [replace(one, held=concerning(topology, one.table, held)) for one in found.values()]
 
 
@@ -86,7 +100,8 @@ def fingerprint(ends: Cut, found: list[Standing]) -> str:
     """A hash of how things stand: the same as long as no topic and no table moves, and no deadline passes."""
     stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
     passed = [one.until <= 1000 * time.time() for standing in found for one in standing.held]
-    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands, passed], sort_keys=True)
+    sent = [standing.sent and standing.sent.to_json() for standing in found]
+    state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands, passed, sent], sort_keys=True)
     return sha256(state.encode()).hexdigest()[:16]
 
 
@@ -116,6 +131,16 @@ def _standing(
             recreated |= have is not None and have.topic_id != end.topic_id
             lag[short] = sum(max(0, offset - known.get(p, 0)) for p, offset in end.offsets.items())
     return Standing(name, state, lag, waiting, recreated=recreated)
+
+
+def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | None) -> int:
+    """How many versions the topic of a table does not have; where its log does not tell, publishing says why."""
+    try:
+        return unsent(lakehouse.table(topology.name, name), f"{topology.name}/{name}", sent)
+    except PositionLost:
+        return 0
+    except InputChanged:
+        return 1
 
 
 def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from spark.engine.land import Landed
     from spark.engine.position import Position, State
+    from spark.engine.publish import Published
     from spark.engine.step import Stepped
 
 Metadata = dict[str, dg.MetadataValue]
@@ -52,6 +53,21 @@ def of_step(stepped: Stepped) -> Metadata:
             name: dg.MetadataValue.float(float(number)) for name, number in metrics(stepped.after.position).items()
         }
         told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
+    return told
+
+
+def of_publish(published: Published, behind: int) -> Metadata:
+    """How many records it took, which version the topic has, and how many versions the table has gained by now."""
+    told: Metadata = {
+        "batch/outcome": dg.MetadataValue.text(published.outcome),
+        "batch/records_out": dg.MetadataValue.int(published.records),
+        "batch/tombstones": dg.MetadataValue.int(published.tombstones),
+        "batch/transactions": dg.MetadataValue.int(published.transactions),
+        "batch/duration_s": dg.MetadataValue.float(published.seconds),
+        "delta/versions_behind": dg.MetadataValue.int(behind),
+    }
+    if published.after is not None:
+        told["delta/version"] = dg.MetadataValue.int(published.after.version)
     return told
 
 

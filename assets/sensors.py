@@ -1,7 +1,7 @@
-"""The lag sensor: a tick is asked for exactly when something is behind its topics.
+"""The lag sensor: a tick is asked for exactly when something is behind its topics, or a topic behind its table.
 
-Level-triggered: it compares end offsets with the positions in the tables, so a tick that failed, or one that somebody
-else made, leaves the truth where it was. It reads no record and starts no server.
+Level-triggered: it compares end offsets with the positions in the tables, and those with what is published, so a tick
+that failed, or one that somebody else made, leaves the truth where it was. It reads no record and starts no server.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from assets.specs import TOPOLOGY_TAG, tick_name, word
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
+from spark.engine.publish import all_sent
 
 if TYPE_CHECKING:
     from spark.topology import Topology
@@ -44,7 +45,7 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         job_name=tick_name(topology),
         minimum_interval_seconds=INTERVAL,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Asks for a tick of {topology.name} while a landing or a table is behind its topics.",
+        description=f"Asks for a tick of {topology.name} while a landing, a table or what is published is behind.",
     )
     def lag(
         context: dg.SensorEvaluationContext, tidetable: dg.ResourceParam[Tidetable]
@@ -56,10 +57,10 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         if kafka is None:
             return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")
         try:
-            ends = capture(kafka, topology)
+            ends, sent = capture(kafka, topology), all_sent(kafka, topology)
         except (KafkaUnavailable, TopicMissing) as error:
             return dg.SkipReason(str(error))
-        found = standings(tidetable.lakehouse, topology, ends)
+        found = standings(tidetable.lakehouse, topology, ends, sent)
         behind = [standing.table for standing in found if standing.behind]
         if not behind:
             return dg.SkipReason("Everything is at the end of its topics.")

@@ -27,7 +27,7 @@ UNKNOWN = "unknown"  # the type of a computed column: Spark finds it when the ta
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """The asset of a topic, one for all topologies that read it."""
+    """The asset of a topic, one for all topologies that read it, or that publish to it."""
     return dg.AssetKey(["kafka", topic])
 
 
@@ -52,6 +52,19 @@ def topic_spec(topic: str) -> dg.AssetSpec:
     """A topic."""
     return dg.AssetSpec(
         topic_key(topic), group_name="kafka", kinds={"kafka"}, description=f"The Kafka topic `{topic}`."
+    )
+
+
+def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
+    """A topic that a table is published to."""
+    assert table.topic is not None, "only what has a topic is published"
+    return dg.AssetSpec(
+        topic_key(table.topic),
+        deps=[table_key(topology, table.name)],
+        group_name="kafka",
+        kinds={"kafka"},
+        description=f"The Kafka topic `{table.topic}`: every change of {topology.name}.{table.name}, as keyed JSON.",
+        metadata=_line(table.line),
     )
 
 
@@ -93,13 +106,18 @@ def _metadata(
         "dagster/uri": dg.MetadataValue.text(lakehouse.table(topology.name, name)),
         "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
     }
-    if line is not None:
-        with beta():
-            here = dg.LocalFileCodeReference(
-                file_path=str(Path(line.file).resolve()), line_number=line.line, label=str(line)
-            )
-            known["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[here])
-    return known
+    return known | _line(line)
+
+
+def _line(line: Line | None) -> dict[str, dg.MetadataValue]:
+    """Where the user declares it."""
+    if line is None:
+        return {}
+    with beta():
+        here = dg.LocalFileCodeReference(
+            file_path=str(Path(line.file).resolve()), line_number=line.line, label=str(line)
+        )
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
 
 
 def _columns(columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> list[dg.TableColumn]:

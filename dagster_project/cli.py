@@ -24,14 +24,14 @@ from dagster_project.quarantine import undecodable
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
-from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
+from spark.engine.publish import Published, all_sent, publish
 from spark.engine.repair import audit, rebuild
 from spark.engine.restore import restore
 from spark.engine.step import Stepped, step
-from spark.engine.tick import tick
+from spark.engine.tick import Told, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from resources.kafka import Kafka
     from resources.tidetable import Tidetable
     from spark.engine.position import Cut
+    from spark.engine.publish import Sent
     from spark.topology import Topology
     from spark.topology.topology import Source, Table
 
@@ -122,8 +123,8 @@ def status(names: tuple[str, ...], as_json: bool) -> None:
         f"broker  {address(tidetable) or 'down'}",
     ]
     for topology in [topology_of(name) for name in names] or topologies():
-        ends, trouble = _ends(kafka, topology)
-        stands = standings(tidetable.lakehouse, topology, ends)
+        ends, sent, trouble = _ends(kafka, topology)
+        stands = standings(tidetable.lakehouse, topology, ends, sent)
         found[topology.name] = [told.standing_json(standing) for standing in stands]
         grids += [told.standing_grid(topology.name, stands), *([trouble] if trouble else [])]
     say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found}, *grids)
@@ -172,7 +173,7 @@ def step_(name: str, as_json: bool) -> None:
 @click.option("--interval", default=1.0, show_default=True, help="Seconds between two looks, with --follow.")
 @as_json
 def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
-    """Tick: land every topic and step every table, at one cut."""
+    """Tick: land every topic and step every table, at one cut; then publish."""
     topology = topology_of(name)
     tidetable = Settings.from_environment().tidetable()
     if not follow:
@@ -183,6 +184,24 @@ def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
         follow_(tidetable, topology, interval, as_json)
     except KeyboardInterrupt:
         progress.print("stopped; the next run goes on from here")
+
+
+@main.command("publish")
+@table_name
+@as_json
+def publish_(name: str, as_json: bool) -> None:
+    """Bring the topic of one table to its newest version; nothing is landed or stepped."""
+    topology, table = table_of(name)
+    if table.topic is None:
+        raise click.UsageError(f'{name} has no topic: write .to("...") behind it, in {table.line}')
+    with progress.status("publishing") as status:
+        published = publish(
+            Settings.from_environment().doors(),
+            topology,
+            table,
+            lambda sent, records: status.update(f"publishing: {records} records, version {sent.version}"),
+        )
+    say(as_json, told.plain(published), told.line(published))
 
 
 @main.command("audit")
@@ -267,7 +286,7 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
     while True:
         try:
             ends = capture(tidetable.doors().kafka, topology)
-            found = standings(tidetable.lakehouse, topology, ends)
+            found = standings(tidetable.lakehouse, topology, ends, all_sent(tidetable.doors().kafka, topology))
             now = fingerprint(ends, found)
             if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
                 last, at = now, time.monotonic()
@@ -286,9 +305,9 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
 def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
     """One tick, told as it goes; whether nothing failed."""
 
-    def tell(done: Landed | Stepped | EngineError) -> None:
+    def tell(done: Told) -> None:
         if not as_json:
-            out.print(told.failure(done) if isinstance(done, EngineError) else told.line(done))
+            out.print(told.line(done) if isinstance(done, Landed | Stepped | Published) else told.failure(done))
 
     with progress.status("ticking"):
         done = tick(tidetable.doors(), topology, new_run(), gates_of(topology), tell)
@@ -366,11 +385,11 @@ def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
     return ", ".join(f"{topology.name}.{part}" for part in parts(topology))
 
 
-def _ends(kafka: Kafka | None, topology: Topology) -> tuple[Cut | None, str | None]:
-    """The end offsets of a topology's topics; or None, and why."""
+def _ends(kafka: Kafka | None, topology: Topology) -> tuple[Cut | None, dict[str, Sent | None] | None, str | None]:
+    """The end offsets of a topology's topics, and how far those are that it publishes to; or None, and why."""
     if kafka is None:
-        return None, None
+        return None, None, None
     try:
-        return capture(kafka, topology), None
+        return capture(kafka, topology), all_sent(kafka, topology), None
     except (KafkaUnavailable, TopicMissing) as error:
-        return None, str(error)
+        return None, None, str(error)

@@ -23,7 +23,7 @@ def definitions(found: Sequence[Topology], tidetable: Tidetable, checked: Mappin
     maintenance = maintenance_job(found)
     return dg.Definitions(
         assets=assets(found, tidetable.lakehouse, checked),
-        jobs=[*map(tick_job, found), *map(audit_job, found), maintenance],
+        jobs=[*(tick_job(topology, found) for topology in found), *map(audit_job, found), maintenance],
         sensors=[*map(lag_sensor, found)],
         schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
         resources={"tidetable": tidetable},

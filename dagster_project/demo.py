@@ -20,9 +20,10 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
 from spark.engine import position as positions
 from spark.engine.land import Landed
+from spark.engine.publish import Published
 from spark.engine.repair import audit
 from spark.engine.step import Stepped
-from spark.engine.tick import tick
+from spark.engine.tick import Told, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from spark.engine.doors import Doors
-    from spark.engine.errors import EngineError
 
 ORDERS, CUSTOMERS, PRODUCTS = 4_000, 300, 40
 PARTITIONS = {"orders": 4, "customers": 2, "products": 1, "clicks": 2}
@@ -154,7 +154,7 @@ def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable
     session.stop()
 
 
-def _said(done: Landed | Stepped | EngineError) -> str:
+def _said(done: Told) -> str:
     match done:
         case Landed(outcome="landed"):
             errors = f", [yellow]{done.errors} did not decode[/]" if done.errors > 0 else ""
@@ -162,7 +162,9 @@ def _said(done: Landed | Stepped | EngineError) -> str:
         case Stepped(outcome="stepped"):
             counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
             return f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
-        case Landed() | Stepped():
+        case Published(outcome="published"):
+            return f"  published {done.topic:<26} {done.records:>6,} records  [dim]{done.seconds:.1f} s[/]"
+        case Landed() | Stepped() | Published():
             return f"  [dim]{done.outcome:<7} {done.table}[/]"
         case error:
             return f"  [red]{error}[/]"

@@ -14,6 +14,7 @@ from rich.table import Table as Grid
 from assets.lag import metrics
 from assets.lag import told as held
 from spark.engine.land import Landed
+from spark.engine.publish import Published
 from spark.engine.step import Stepped
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ def dotted(table: str) -> str:
     return f"{topology}.{name}"
 
 
-def line(done: Landed | Stepped) -> str:
-    """A landing or a step in one line."""
+def line(done: Landed | Stepped | Published) -> str:
+    """A landing, a step, or what was published, in one line."""
+    if isinstance(done, Published):
+        version = "" if done.after is None else f"version {done.after.version}  "
+        records = f"{done.records} records, {done.tombstones} of them tombstones" if done.records else ""
+        return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}", done.seconds)
     if isinstance(done, Landed):
         broken = f", [red]{done.errors} undecodable[/]" if done.errors else ""
         return _line(done.outcome, done.table, f"{done.records} records{broken}", done.seconds)
@@ -66,7 +71,7 @@ def waits(what: Waiting) -> str:
 
 
 def _line(outcome: str, table: str, what: str, seconds: float) -> str:
-    colour = {"stepped": "green", "landed": "green", "waiting": "yellow"}.get(outcome, "dim")
+    colour = {"stepped": "green", "landed": "green", "published": "green", "waiting": "yellow"}.get(outcome, "dim")
     return f"[{colour}]{outcome:<10}[/] {dotted(table):<36} {what}  [dim]{seconds:.1f} s[/]"
 
 
@@ -81,7 +86,7 @@ def verdict(audited: Audited) -> str:
 
 def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
     """Where everything stands."""
-    grid = _grid("table", "version", "lag", "waiting for", "held back", "metrics", "computed from")
+    grid = _grid("table", "version", "lag", "waiting for", "held back", "metrics", "computed from", "published")
     for standing in standings:
         state = standing.state
         lag = "unknown" if standing.lag is None else ", ".join(f"{t} {n}" for t, n in standing.lag.items() if n) or "0"
@@ -99,8 +104,16 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
             escape("; ".join(map(held, standing.held))),
             ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
             read or _reached(standing),
+            _published(standing),
         )
     return grid
+
+
+def _published(standing: Standing) -> str:
+    """Which version the topic has, and how many it does not have."""
+    version = "" if standing.sent is None else f"version {standing.sent.version}"
+    behind = f"{standing.unsent} behind" if standing.unsent else ""
+    return ", ".join(filter(None, [version, behind]))
 
 
 def _grid(*columns: str) -> Grid:
@@ -146,6 +159,8 @@ def standing_json(standing: Standing) -> Json:
         "held": plain(standing.held),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
+        "published": None if standing.sent is None else plain(standing.sent),
+        "versions_behind": standing.unsent,
     }
 
 
@@ -156,6 +171,7 @@ def ticked_json(ticked: Ticked) -> Json:
         "stepped": [plain(stepped) for stepped in ticked.stepped],
         "failed": {name: str(error) for name, error in ticked.failed.items()},
         "held": plain(ticked.held),
+        "published": plain(ticked.published),
     }
 
 

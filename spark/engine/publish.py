@@ -171,6 +171,11 @@ def sent_of(kafka: Kafka, topology: Topology, target: Table, stable: bool = Fals
     return None if text is None else Sent.from_json(text)
 
 
+def all_sent(kafka: Kafka, topology: Topology) -> dict[str, Sent | None]:
+    """How far every topic is that a topology publishes to, by the table's name."""
+    return {table.name: sent_of(kafka, topology, table) for table in topology.tables if table.topic is not None}
+
+
 def unsent(path: str, name: str, sent: Sent | None) -> int:
     """How many versions of a table its topic does not have; one that it has nothing of begins with one."""
     state = positions.read(path, name)
