@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
 from resources.lakehouse import Lakehouse
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from resources.kafka import Kafka
+    from resources.kafka import Kafka, Setting
     from spark.engine.doors import Doors
     from spark.engine.land import Landed
     from spark.engine.step import Stepped
@@ -59,6 +60,48 @@ def send(kafka: Kafka, topic: str, *records: Record) -> None:
 
 def _bytes(part: object) -> bytes | None:
     return part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
+
+
+@dataclass(frozen=True)
+class Told:
+    """A record as a reader of the topic has it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: dict[str, str]
+
+    @property
+    def change(self) -> tuple[Any, Any]:
+        """Key and value, from JSON."""
+        return json.loads(self.key or b"null"), None if self.value is None else json.loads(self.value)
+
+
+def received(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
+    """Every record of a topic, in the order of each partition."""
+    found = []
+    level = "read_committed" if committed else "read_uncommitted"
+    reading: dict[str, Setting] = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": level}
+    consumer = kafka.consumer(**reading)
+    partitions = kafka.end_offsets([topic])[topic].offsets
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    left = set(partitions)
+    while left:
+        message = consumer.poll(10)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
+            left.discard(message.partition() or 0)
+            continue
+        headers = {
+            name: value.decode() for name, value in dict(message.headers() or []).items() if isinstance(value, bytes)
+        }
+        place = message.partition() or 0, message.key(), message.value(), message.timestamp()[1], headers
+        found.append(Told(*place))
+    consumer.close()
+    return found
 
 
 def land_all(doors: Doors, topology: Topology, run: str = "test") -> list[Landed]:

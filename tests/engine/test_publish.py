@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
 
 from resources.publisher import Publisher
 from spark.engine import publish as publishing
@@ -19,9 +18,9 @@ from spark.engine.offsets import TopicMissing
 from spark.engine.publish import group, publish, sent_of, unsent
 from spark.engine.repair import rebuild
 from spark.engine.tick import tick
-from spark.topology import Consumed, StreamsBuilder, Topology
+from spark.topology import Consumed, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tests import lake
-from tests.lake import Record, send
+from tests.lake import Record, received, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,48 +122,9 @@ def world(doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path_factor
     return World(items, kafka, stages, topic)
 
 
-@dataclass(frozen=True)
-class Told:
-    """A record as a reader of the topic has it."""
-
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: dict[str, str]
-
-    @property
-    def change(self) -> Change:
-        """Key and value."""
-        return json.loads(self.key or b"null"), None if self.value is None else json.loads(self.value)
-
-
-def read(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
-    """Every record of a topic, in the order of each partition."""
-    found = []
-    level = "read_committed" if committed else "read_uncommitted"
-    consumer = kafka.consumer(**{"group.id": "reader", "enable.partition.eof": True, "isolation.level": level})
-    partitions = kafka.end_offsets([topic])[topic].offsets
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    left = set(partitions)
-    while left:
-        message = consumer.poll(10)
-        assert message is not None
-        error = message.error()
-        if error is not None:
-            assert error.code() == KafkaError._PARTITION_EOF
-            left.discard(message.partition() or 0)
-            continue
-        headers = {name: value.decode() for name, value in message.headers() or []}
-        place = message.partition() or 0, message.key(), message.value(), message.timestamp()[1], headers
-        found.append(Told(*place))
-    consumer.close()
-    return found
-
-
 def changes(kafka: Kafka, topic: str) -> list[Change]:
     """What a reader of committed records has of a topic."""
-    return [told.change for told in read(kafka, topic)]
+    return [told.change for told in received(kafka, topic)]
 
 
 def test_a_topic_begins_with_the_whole_table_and_goes_on_with_what_each_version_changed(world: World) -> None:
@@ -188,7 +148,7 @@ def test_records_have_the_time_of_their_row_and_say_what_they_are_of(world: Worl
     sink = world.topic("sink")
     world.published(sink, 0)
     world.published(sink, 1)
-    told = read(world.kafka, sink)
+    told = received(world.kafka, sink)
     times = {one.change[0]: one.timestamp for one in told[5:]}
     assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a row that goes has no time of its own
     state = lake.state(world.stages[1], topology(world.items, sink), "large")
@@ -206,7 +166,7 @@ def test_equal_keys_are_in_the_partition_that_kafkas_own_clients_put_them_in(wor
     sink = world.topic("sink", 4)
     for stage in range(3):
         world.published(sink, stage)
-    told = read(world.kafka, sink)
+    told = received(world.kafka, sink)
     assert {one.partition for one in told} > {0}
     assert all(one.partition == confluent_kafka.murmur2(one.key or b"", 4) for one in told)
     for key in {one.change[0] for one in told}:
@@ -261,7 +221,7 @@ def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: Wo
     world.kafka.admin().delete_consumer_groups([was])[was].result(10)
     assert world.sent(sink) is None
     world.published(sink, 2)
-    found = [told.change for told in read(world.kafka, sink) if told.headers]
+    found = [told.change for told in received(world.kafka, sink) if told.headers]
     assert sorted(found, key=str) == sorted(expected(0, 2), key=str)
     sent = world.sent(sink)
     assert sent is not None
@@ -295,7 +255,7 @@ def test_a_publisher_that_is_inside_a_transaction_is_fenced_and_its_records_are_
         with pytest.raises(NotCommitted, match="took over"):
             zombie.commit(99, "{}")
     assert changes(world.kafka, sink) == expected(0, 0)
-    assert len(read(world.kafka, sink, committed=False)) == 6
+    assert len(received(world.kafka, sink, committed=False)) == 6
     world.published(sink, 1)
     assert changes(world.kafka, sink) == expected(0, 1)
 
@@ -405,3 +365,39 @@ def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
     assert [(one.outcome, one.records) for one in done.published] == [("published", len(snapshots()[2]))]
     assert done.published[0] in told
     assert [one.outcome for one in tick(doors, made, "again").published] == ["idle"]
+
+
+def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:
+    """Key, value and time of every record."""
+    return [(*one.change, one.timestamp - AT) for one in received(kafka, topic)]
+
+
+def test_a_stream_is_published_record_by_record_and_a_window_once_it_is_closed(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    clicks, seen, counted = topic("clicks"), topic("seen"), topic("counted")
+    builder = StreamsBuilder(f"streams-{clicks}")
+    stream = builder.stream(clicks, Consumed.json(key="user string", value="sku string"))
+    stream.filter("sku IS NULL OR sku <> 'bot'").materialize("seen").to(seen)
+    windows = stream.group_by("sku").windowed_by(TimeWindows.of("1s", grace="0s"))
+    windows.count().suppress(Suppressed.until_window_closes()).to(counted)
+    made = builder.build()
+    assert [table.name for table in made.tables] == ["seen", counted]
+
+    def wave(*records: tuple[str | None, str | None, int]) -> None:
+        sent = (Record(key, None if sku is None else {"sku": sku}, timestamp=AT + at) for key, sku, at in records)
+        send(kafka, clicks, *sent)
+        assert tick(doors, made, "wave").failed == {}
+
+    wave(("ada", "pen", 10), ("ben", "bot", 20), ("ada", None, 30), ("ada", "pen", 5))
+    first = [("ada", {"sku": "pen"}, 10), ("ada", None, 30), ("ada", {"sku": "pen"}, 5)]
+    assert told_by(kafka, seen) == first
+    assert told_by(kafka, counted) == []
+    wave(("cat", "ink", 1500), ("ada", "pen", 1400))
+    assert told_by(kafka, seen) == [*first, ("cat", {"sku": "ink"}, 1500), ("ada", {"sku": "pen"}, 1400)]
+    start, end = (datetime.fromtimestamp(AT / 1000 + n, UTC).isoformat(timespec="microseconds") for n in (0, 1))
+    bounds = {"window_start": start.replace("+00:00", "Z"), "window_end": end.replace("+00:00", "Z")}
+    assert told_by(kafka, counted) == [
+        ({"sku": "bot", **bounds}, {"count": 1}, 20),
+        ({"sku": "pen", **bounds}, {"count": 2}, 10),
+    ]

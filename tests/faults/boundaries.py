@@ -1,4 +1,4 @@
-"""The effects of a landing and a step, wrapped from outside, so that a process can die before any one of them."""
+"""The effects of a landing, a step and a publisher, wrapped from outside: a process can die before any of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from resources.engine import Engine
 from resources.kafka import Kafka
+from resources.publisher import Publisher
 from spark.engine import commit, position, step, table
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ BOUNDARIES: dict[str, tuple[object, str]] = {
     "appended": (commit, "append"),
     "merged": (commit, "run"),
     "read back": (commit, "_read_back"),
+    "publisher opened": (Publisher, "__init__"),
+    "published": (Publisher, "commit"),
     "session closed": (ConnectSession, "stop"),
 }
-WHOLE = ("table created", "read back", "inputs pinned")
+WHOLE = ("table created", "read back", "inputs pinned", "publisher opened")
 """What these do inside is theirs."""
 
 

@@ -1,10 +1,11 @@
-"""A client in a process of its own: it lands or steps, and dies where it is told to."""
+"""A client in a process of its own: it lands, steps or publishes, and dies where it is told to."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Literal
@@ -15,8 +16,11 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
+from resources.publisher import Publisher
+from spark.engine import publish as publishing
 from spark.engine.doors import Doors
 from spark.engine.land import capture, land
+from spark.engine.publish import publish
 from spark.engine.step import step
 from tests.faults.boundaries import die, watched
 
@@ -27,14 +31,14 @@ if TYPE_CHECKING:
 
     from spark.topology import Topology
 
-Verb = Literal["land", "step"]
+Verb = Literal["land", "step", "publish"]
 
 MOMENT = 0.2  # seconds: a statement that was sent has reached the engine, and is not done yet
 
 
 @dataclass(frozen=True)
 class Client:
-    """What a process needs to land a topic or to step a table."""
+    """What a process needs to land a topic, or to step or publish a table."""
 
     engine: str
     bootstrap_servers: str
@@ -45,12 +49,14 @@ class Client:
     run: str = "killed"
 
     def work(self) -> str:
-        """Land or step once; what came of it."""
+        """Land, step or publish once; what came of it."""
         kafka = Kafka({"bootstrap.servers": self.bootstrap_servers})
         doors = Doors(Engine(None, remote=self.engine), Lakehouse(self.lake), kafka)
         if self.verb == "land":
             source = self.topology.source(self.name)
             return land(doors, self.topology, source, capture(kafka, self.topology), self.run).outcome
+        if self.verb == "publish":
+            return publish(doors, self.topology, self.topology.table(self.name)).outcome
         return step(doors, self.topology, self.topology.table(self.name), self.run).outcome
 
 
@@ -58,6 +64,25 @@ def killed_before(client: Client, number: int) -> None:
     """Work until a boundary of that number is about to be crossed."""
     with watched(lambda _, crossed: die() if crossed == number else None):
         client.work()
+
+
+def killed_publishing(client: Client, number: int) -> None:
+    """Send one record in each transaction, and be killed before a commit of that number; the broker has its record."""
+    send = Publisher.send
+
+    def sending(publisher: Publisher, *record: object) -> None:
+        send(publisher, *record)  # type: ignore[arg-type]  # passed on as they came
+        publisher._producer.flush()
+
+    commits = count()
+
+    def before(name: str, _: int) -> None:
+        if name == "published" and next(commits) == number:
+            die()
+
+    with patch.object(publishing, "BATCH", 1), patch.object(Publisher, "send", sending), watched(before):
+        client.work()
+    die()  # the last commit is made, and nobody heard of it
 
 
 def stopped_before(client: Client, boundary: str, result: str) -> None:

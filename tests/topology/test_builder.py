@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from spark.topology import Consumed, StreamsBuilder, TopologyError
+from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
 from spark.topology.nodes import Column, Join, Latest, Records, Scan, Select, inputs
 from tests.topology.shop import Shop
 
@@ -210,3 +212,28 @@ def test_what_does_not_exist_is_told_with_what_does() -> None:
     topology = Shop().builder.build()
     with pytest.raises(TopologyError, match=r"no topic 'order'\n  it has orders, customers, products, clicks\n"):
         topology.source("order")
+
+
+def test_what_is_published_is_stored_under_its_own_name_or_the_topics() -> None:
+    shop = Shop()
+    large = shop.orders.filter("amount > 100").materialize("large")
+    large.to("large-orders")
+    shop.clicks.filter("sku IS NOT NULL").to("clicked")
+    topology = shop.builder.build()
+    assert {table.name: table.topic for table in topology.tables if table.topic is not None} == {
+        "large": "large-orders",
+        "clicked": "clicked",
+    }
+    assert Topology.from_dict(json.loads(json.dumps(topology.to_dict()))) == topology
+    assert "    Sink: KSTREAM-SINK-" in topology.describe()
+    assert "(topic: large-orders)\n      <-- KTABLE-FILTER-" in topology.describe()
+    assert "  published to: topic large-orders\n" in topology.describe("large")
+    assert '(["large-orders"])' in topology.graph()
+
+
+def test_publishing_changes_no_fingerprint_of_a_table() -> None:
+    one, other = Shop(), Shop()
+    one.orders.to("copies")
+    before, after = other.builder.build(), one.builder.build()
+    assert after.fingerprint("orders") == before.fingerprint("orders")
+    assert after.fingerprint() != before.fingerprint()

@@ -506,11 +506,48 @@ def test_a_topic_cannot_take_the_name_of_a_table() -> None:
         shop.builder.table("large", ORDERS)
 
 
-def test_publishing_is_not_available() -> None:
-    message = raised(lambda shop: shop.orders.filter("amount > 1").to("large"))
-    assert message.startswith("filter of orders to topic large: publishing is not available in this release\n")
-    assert IT in message
-    assert "write materialize(name)" in message
+def counted(shop: Shop) -> KTable:
+    """Windows of clicks."""
+    return shop.clicks.group_by("sku").windowed_by(TimeWindows.of("1m", grace="0s")).count("Window_Start")
+
+
+@pytest.mark.parametrize(
+    ("told", "what", "mistake"),
+    [
+        (
+            "orders to topic orders",
+            "the topology reads this topic, as table() at",
+            lambda shop: shop.orders.to("orders"),
+        ),
+        ("orders to topic a b", "'a b' cannot be a topic", lambda shop: shop.orders.to("a b")),
+        (
+            "customers to topic out",
+            "'orders' is published to this topic already",
+            lambda shop: [shop.orders.to("out"), shop.customers.to("out")],
+        ),
+        (
+            "orders to topic b",
+            "'orders' is published already, to 'a'",
+            lambda shop: [shop.orders.to("a"), shop.orders.to("b")],
+        ),
+        (
+            "table later",
+            "'orders' is published to this topic",
+            lambda shop: [shop.orders.to("later"), shop.builder.table("later", ORDERS)],
+        ),
+        (
+            "table out (clicks)",
+            "'out' is stored already",
+            lambda shop: [shop.orders.filter("true").materialize("out"), shop.clicks.to("out")],
+        ),
+        ("windows of clicks by sku to topic out", "called window_start", lambda shop: counted(shop).to("out")),
+    ],
+)
+def test_what_cannot_be_published_is_told(told: str, what: str, mistake: Callable[[Shop], object]) -> None:
+    message = raised(mistake)
+    assert message.startswith(f"{told}: ")
+    assert what in message
+    assert "tests/topology/test_errors.py:" in message
 
 
 SOURCES: list[tuple[str, str, Act]] = [
@@ -723,7 +760,6 @@ def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
             "the two sides have other columns, or another key",
             lambda shop: shop.clicks.merge(shop.clicks.select_key("sku")),
         ),
-        ("clicks to topic all", "publishing is not available", lambda shop: shop.clicks.to("all")),
         (
             "to_stream of filter of orders",
             "a view has no changes of its own",

@@ -51,6 +51,7 @@ def test_plain_data_reads_like_the_plan() -> None:
             "rekeyed": None,
         },
         "followed": False,
+        "topic": None,
     }
 
 
