@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
@@ -42,7 +42,7 @@ from spark.serdes.json import encode_key, encode_value
 from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -148,8 +148,9 @@ def publish(
         _check(name, target, sent, aim)
         session = doors.engine.session()
         try:
-            with _telling(name, target):
-                records = _records(Feed(session, path, name, target, state.version), sent, aim)
+            records = _records(Feed(session, path, name, target, state.version), sent, aim)
+            # Closed before the session: what is left of an answer must not be asked for behind it.
+            with _telling(name, target), closing(records):
                 done = _sending(publisher, name, records, sent, aim, say)
         finally:
             session.stop()
@@ -268,7 +269,7 @@ class Record:
     timestamp: int | None
 
 
-def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Iterator[Record]:
+def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record]:
     """What a topic does not have yet, in order."""
     for frame, whole in feed.missing(sent, aim.version):
         for version, rows in groupby(frame.toLocalIterator(), key=lambda row: row[0]):

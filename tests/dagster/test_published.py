@@ -1,0 +1,117 @@
+"""A topic that one topology publishes to and another one reads: lineage, metadata, the sensor; and what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import dagster as dg
+import pytest
+
+from assets.factory import NameClash, assets
+from assets.lag import standings
+from dagster_project.definitions import definitions
+from dagster_project.told import standing_grid, standing_json
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from resources.tidetable import Tidetable
+from spark.engine.doors import Doors
+from spark.engine.land import capture
+from spark.engine.publish import all_sent
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import Record, send
+
+TYPES = "d decimal(20,10), t timestamp, s struct<a: int, b: array<string>>, text string"
+VALUES: list[dict[str, object]] = [
+    {"d": 1.5, "t": "2024-02-29T23:59:59.123456Z", "s": {"a": 1, "b": ["x", None]}, "text": 'größe "☃"'},
+    {"d": None, "t": None, "s": None, "text": None},
+    {"d": 0, "t": "1969-12-31T23:59:59.999999Z", "s": {"a": None, "b": []}, "text": ""},
+]
+
+
+def pair(items: str, copies: str) -> tuple[Topology, Topology]:
+    """A topology that publishes a table, and one that reads it back."""
+    writes, reads = StreamsBuilder(f"writes-{items}"), StreamsBuilder(f"reads-{items}")
+    writes.table(items, Consumed.json(key="id string, n int", value=TYPES)).filter("true").materialize("kept").to(
+        copies
+    )
+    reads.table(copies, Consumed.json(key="id string, n int", value=TYPES))
+    return writes.build(), reads.build()
+
+
+def test_a_topic_between_two_topologies_is_one_asset_behind_its_table() -> None:
+    writes, reads = pair("items", "copies")
+    defs = definitions([writes, reads], Tidetable(Engine(None, "sc://none"), Lakehouse("lake"), Kafka({})), {})
+    graph = defs.resolve_asset_graph()
+    sink = graph.get(dg.AssetKey(["kafka", "copies"]))
+    assert sink.parent_keys == {dg.AssetKey(["writes-items", "kept"])}
+    assert sink.child_keys == {dg.AssetKey(["reads-items", "landing", "copies"])}
+    selected = {
+        name: {
+            key.to_user_string() for key in defs.resolve_job_def(f"{name}_items_tick").asset_layer.selected_asset_keys
+        }
+        for name in ("writes", "reads")
+    }
+    assert {"kafka/items", "kafka/copies"} <= selected["writes"]
+    assert selected["reads"] == {"reads-items/landing/copies", "reads-items/copies"}
+
+
+def test_a_topic_has_one_table_that_publishes_to_it() -> None:
+    writes, _ = pair("items", "copies")
+    others, _ = pair("others", "copies")
+    with pytest.raises(NameClash, match="kafka__copies"):
+        assets([writes, others], Lakehouse("lake"), {})
+
+
+def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    items, copies = topic("items"), topic("copies", 2)
+    writes, reads = pair(items, copies)
+    tidetable, doors = Tidetable(engine, lakehouse, kafka), Doors(engine, lakehouse, kafka)
+    defs, instance = definitions([writes, reads], tidetable, {}), dg.DagsterInstance.ephemeral()
+
+    def tick(topology: Topology) -> dg.ExecuteInProcessResult:
+        name = topology.name.replace("-", "_")
+        ran = defs.resolve_job_def(f"{name}_tick").execute_in_process(instance=instance)
+        assert ran.success
+        return ran
+
+    def rows(topology: Topology, name: str) -> list[object]:
+        session = engine.session()
+        try:
+            stored = session.read.format("delta").load(lake.path(doors, topology, name))
+            return sorted(stored.drop("_topic", "_partition", "_offset").collect(), key=str)
+        finally:
+            session.stop()
+
+    send(kafka, items, *(Record({"id": f"k{n}", "n": n}, value) for n, value in enumerate(VALUES)))
+    (made,) = tick(writes).asset_materializations_for_node(f"kafka__{copies.replace('-', '_')}")
+    assert {name: made.metadata[name].value for name in made.metadata if name != "batch/duration_s"} == {
+        "batch/outcome": "published",
+        "batch/records_out": 3,
+        "batch/tombstones": 0,
+        "batch/transactions": 1,
+        "delta/version": 1,
+        "delta/versions_behind": 0,
+    }
+    tick(reads)
+    assert rows(reads, copies) == rows(writes, "kept") != []
+
+    send(kafka, items, Record({"id": "k1", "n": 1}, None), Record({"id": "k2", "n": 2}, VALUES[0]))
+    lake.land_all(doors, writes)
+    lake.step_all(doors, writes)
+    standing = standings(lakehouse, writes, capture(kafka, writes), all_sent(kafka, writes))[-1]
+    assert (standing.unsent, standing.behind, set((standing.lag or {}).values())) == (1, True, {0})
+    assert json.loads(json.dumps(standing_json(standing)))["versions_behind"] == 1
+    assert "version 1, 1 behind" in str(list(standing_grid(writes.name, [standing]).columns[-1].cells))
+    sensor = next(one for one in defs.sensors or () if one.name == f"writes_{items.replace('-', '_')}_lag")
+    assert isinstance(sensor, dg.SensorDefinition)
+    context = dg.build_sensor_context(instance=instance, resources={"tidetable": tidetable})
+    assert isinstance(sensor(context), dg.RunRequest)
+    tick(writes)
+    assert isinstance(sensor(context), dg.SkipReason)
+    tick(reads)
+    assert rows(reads, copies) == rows(writes, "kept") != []
