@@ -33,6 +33,7 @@ from pyspark.sql import functions as F
 from spark.engine import position as positions
 from spark.engine.changes import inserted
 from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.kept import keeping
 from spark.engine.replay import version_of
 from spark.engine.step import CHANGES_LOST, check_definition
 from spark.engine.stream import identity
@@ -44,13 +45,15 @@ from spark.topology.nodes import is_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from spark.engine.doors import Doors, Kafka, Publisher
+    from spark.engine.kept import Kept
     from spark.engine.position import Changed, State
     from spark.topology.topology import Table, Topology
 
 BATCH = 10_000  # records of a transaction: its fixed cost is spread thin, and its readers do not wait long for it
+PAGE = 100_000  # rows fetched at once: what is asked for lies in the engine's memory until it is fetched
 FAR = 100  # versions without a change until the position is committed anew, before log or group forget it
 
 HEADER = "tidetable."
@@ -148,9 +151,12 @@ def publish(
         _check(name, target, sent, aim)
         session = doors.engine.session()
         try:
-            records = _records(Feed(session, path, name, target, state.version), sent, aim)
-            # Closed before the session: what is left of an answer must not be asked for behind it.
-            with _telling(name, target), closing(records):
+            with (
+                _telling(name, target),
+                keeping(session) as keeps,
+                # Closed before the session: what is left of an answer must not be asked for behind it.
+                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
+            ):
                 done = _sending(publisher, name, records, sent, aim, say)
         finally:
             session.stop()
@@ -271,8 +277,9 @@ class Record:
 
 def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record]:
     """What a topic does not have yet, in order."""
-    for frame, whole in feed.missing(sent, aim.version):
-        for version, rows in groupby(frame.toLocalIterator(), key=lambda row: row[0]):
+    for pages, whole in feed.missing(sent, aim.version):
+        fetched = (row for page in pages for row in page.toLocalIterator())
+        for version, rows in groupby(fetched, key=lambda row: row[0]):
             begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, whole)
             has = sent.ordinal if sent is not None and begun else 0
             for ordinal, (_, key, value, timestamp) in enumerate(rows):
@@ -289,30 +296,33 @@ def _bytes(text: str | None) -> bytes | None:
 class Feed:
     """A stored table up to a version, as what its versions changed."""
 
-    session: SparkSession
+    keeps: Kept
     path: str
     name: str
     target: Table
     newest: int
 
-    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[DataFrame, bool]]:
-        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all."""
+    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[Iterator[DataFrame], bool]]:
+        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all.
+
+        Each in pages of (version, key, value, timestamp).
+        """
         if sent is None or (sent.whole and not sent.done):
             version = until if sent is None else sent.version
-            yield self._ordered(self._encoded(self._at(version), version, F.lit(True))), True
+            yield self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True)))), True
             since = version
         else:
             since = sent.version if sent.done else sent.version - 1
         changed = self._changed(since)
         replaced = max((one.version for one in changed if one.replaced), default=0)
-        versions = [one.version for one in changed if one.version <= until]
-        for version in versions:
-            if version <= replaced:
-                yield self._ordered(self._net(self._difference(version))), False
-        if told := [version for version in versions if version > replaced]:
-            feed = self.session.read.option("readChangeFeed", "true").option("startingVersion", told[0])
-            changes = feed.option("endingVersion", told[-1]).format("delta").load(self.path)
-            yield self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted()))), False
+        for version in (one.version for one in changed if one.version <= min(replaced, until)):
+            yield self._paged(self._ordered(self._net(self._difference(version)))), False
+        if told := [one for one in changed if replaced < one.version <= until]:
+            feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
+            changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
+            rows = self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted())))
+            few = sum(PAGE if one.rows is None else one.rows for one in told) < PAGE
+            yield iter([rows]) if few else self._paged(rows), False
 
     def _changed(self, since: int) -> list[Changed]:
         try:
@@ -324,7 +334,7 @@ class Feed:
             ) from error
 
     def _at(self, version: int) -> DataFrame:
-        return version_of(self.session, self.path, version)
+        return version_of(self.keeps.session, self.path, version)
 
     def _difference(self, version: int) -> DataFrame:
         """What a version changed, as all the rows before it, and its own."""
@@ -372,6 +382,15 @@ class Feed:
         """By version, then typed key; a stream's by commit and by time reached, as `spark.operators.order` has it."""
         place = [*self._placed(), *identity(self.target.plan)]
         return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
+
+    def _paged(self, rows: DataFrame) -> Iterator[DataFrame]:
+        """Ordered rows, computed once, a page at a time."""
+        numbered = self.keeps.keep(rows.withColumn("_number", F.monotonically_increasing_id()))
+        number = F.col("_number")  # of every partition, the order's next, they begin anew
+        parts = numbered.groupBy(F.shiftright(number, 33)).agg(F.min(number), F.max(number)).collect()
+        for _, first, last in sorted(parts):
+            for begin in range(first, last + 1, PAGE):
+                yield numbered.where(number.between(begin, begin + PAGE - 1)).orderBy(number).drop("_number")
 
     def _placed(self) -> tuple[str, ...]:
         return ("_batch", "_reached") if is_stream(self.target.plan) else ()

@@ -179,8 +179,9 @@ class Crash(Exception):
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions of two records."""
+    """Transactions of two records, and pages of three rows."""
     monkeypatch.setattr(publishing, "BATCH", 2)
+    monkeypatch.setattr(publishing, "PAGE", 3)
 
 
 def stopped(world: World, sink: str, stage: int, transactions: int, **options: str) -> None:
