@@ -150,6 +150,7 @@ def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kaf
     [
         (["run", "nothing"], {}, "there is no nothing; there are: shop"),
         (["step", "shop"], {}, "shop is a topology; name one of its tables: shop.orders"),
+        (["publish", "shop.orders"], {}, 'shop.orders has no topic: write .to("...") behind it, in dagster_project'),
         (["audit", "orders"], {}, "there is no orders; there are: shop, shop.orders"),
         (["run", "shop"], {"TIDETABLE_KAFKA": "/no/such.properties"}, "there is no such file"),
         (["run", "shop"], {"TIDETABLE_LAKE": "s3://bucket"}, "set SPARK_REMOTE=sc://host:port"),
