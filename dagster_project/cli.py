@@ -228,14 +228,20 @@ def audit_(name: str, version: int | None, as_json: bool) -> None:
 
 @main.command("rebuild")
 @table_name
+@click.option("--downstream", is_flag=True, help="And then every table that is computed from it.")
 @as_json
-def rebuild_(name: str, as_json: bool) -> None:
+def rebuild_(name: str, downstream: bool, as_json: bool) -> None:
     """Compute every row of a table anew, as after a changed definition, and write what differs."""
     topology, table = table_of(name)
-    with progress.status("rebuilding"):
-        gate = gates_of(topology).get(table.name)
-        rebuilt = rebuild(Settings.from_environment().doors(), topology, table, new_run(), gate)
-    say(as_json, told.plain(rebuilt), told.line(rebuilt))
+    doors, run, all_gates = Settings.from_environment().doors(), new_run(), gates_of(topology)
+    rebuilt = []
+    for target in (table, *topology.downstream(table.name)) if downstream else (table,):
+        with progress.status(f"rebuilding {target.name}"):
+            rebuilt.append(rebuild(doors, topology, target, run, all_gates.get(target.name)))
+        if not as_json:
+            out.print(told.line(rebuilt[-1]))
+    if as_json:
+        say(as_json, [told.plain(one) for one in rebuilt] if downstream else told.plain(rebuilt[0]))
 
 
 @main.command("restore")

@@ -112,6 +112,14 @@ class Topology:
             raise self._missing(f"table {name!r}", [table.name for table in self.tables])
         return found
 
+    def downstream(self, name: str) -> tuple[Table, ...]:
+        """The tables that are computed from one, directly or not, in order."""
+        found = {name: self.table(name)}
+        for table in self.tables:
+            if any(scan.table in found for scan in table.inputs):
+                found[table.name] = table
+        return tuple(found.values())[1:]
+
     def describe(self, table: str | None = None) -> str:
         """The topology as Kafka Streams would print it, then every table in words; or one table in words."""
         return describe(self) if table is None else describe_table(self, self.table(table))

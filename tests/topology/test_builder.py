@@ -197,6 +197,15 @@ def test_settings_are_part_of_the_topology() -> None:
     assert settings.ansi is False
 
 
+def test_what_is_computed_from_a_table_is_known_in_order() -> None:
+    shop = Shop()
+    large = shop.orders.filter("amount > 100").materialize("large")
+    large.group_by("sku").count().materialize("counted")
+    made = shop.builder.build()
+    assert [table.name for table in made.downstream("orders")] == ["large", "counted"]
+    assert made.downstream("counted") == ()
+
+
 def test_a_node_knows_the_line_it_was_written_on() -> None:
     shop = Shop()
     shop.orders.filter("amount > 100").materialize("large")
