@@ -21,7 +21,7 @@ from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
 from spark.operators.order import reached
 from spark.operators.window import begun
-from spark.topology.nodes import Window, is_stream
+from spark.topology.nodes import Join, Window, is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -116,14 +116,18 @@ class Batch:
     few: bool = True
     time_before: int | None = None
     time_after: int | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
-    def at(self, time_before: int | None, time_after: int | None = None) -> Batch:
+    def at(
+        self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None
+    ) -> Batch:
         """The same batch between two stream times."""
-        return replace(self, time_before=time_before, time_after=time_after)
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Computed as often as it is read: the tables of a test are small."""
-        return frame
+        """The same rows, computed now: a plan that is read twice is planned twice."""
+        return frame.localCheckpoint()
 
     def none(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
@@ -306,13 +310,16 @@ class TopologyTestDriver:
         if was is None:
             was = Stored(emitted(table, span, 0).schema, {})
         clock, _ = clocked(table.plan, span, was.clock)
-        span = span.at(was.clock.time, clock.time)
+        span = span.at(was.clock.time, clock.time, was.clock.seen)
         if still(table.plan, span):
-            return replace(was, changed={})
+            return replace(was, changed={}, clock=clock)
         found = emitted(table, span, self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
-        placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in IDENTITY)))
+        # What waited for one time is told by its own.
+        waited = isinstance(table.plan, Join) and table.plan.grace is not None
+        order = ("_timestamp", *IDENTITY) if waited else IDENTITY
+        placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in order)))
         for row in placed:
             key = {name: row[name] for name in columns if name in table.plan.key}
             value = {name: row[name] for name in columns if name not in table.plan.key}

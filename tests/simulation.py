@@ -112,12 +112,31 @@ def table_of(right: Node) -> Node:
     return table_of(right.source) if isinstance(right, Select) else right
 
 
+@dataclass
+class Versions:
+    """All that a table's records said of each key, and the table's own time: the greatest timestamp among them."""
+
+    of: dict[tuple[Any, ...], list[Row]] = field(default_factory=dict)
+    time: int | None = None
+
+    def then(self, key: tuple[Any, ...], at: int, history: int) -> Row | None:
+        """The row of a key at a time. What is older than the history is forgotten, but for the newest."""
+        known = [version for version in self.of.get(key, ()) if version["_timestamp"] is not None]
+        found = [version for version in known if version["_timestamp"] <= at]
+        forgotten = self.time is not None and at < self.time - 1000 * history and len(found) < len(known)
+        if forgotten or not found:
+            return None
+        newest = max(found, key=lambda version: [version[name] for name in (*OURS, "_ordinal")])
+        return None if newest["_deleted"] else newest
+
+
 @dataclass(frozen=True)
 class Lookups:
-    """What tables hold now, and what expressions mean."""
+    """What tables hold now, what versioned ones ever held, and what expressions mean."""
 
     tables: Mapping[Node, Rows]
     meaning: Meaning
+    versions: dict[Node, Versions] = field(default_factory=dict)
 
     def tell(self, table: Node, told: Node, record: Row) -> None:
         """Let a table take in a record of its stream."""
@@ -127,15 +146,26 @@ class Lookups:
                 self.tables[table].pop(key, None)
                 if not change["_deleted"]:
                     self.tables[table][key] = change
+                versions = self.versions.setdefault(table, Versions())
+                versions.of.setdefault(key, []).append(change)
+                versions.time = later(versions.time, change["_timestamp"])
 
-    def find(self, right: Node, key: tuple[Any, ...]) -> Row | None:
-        """The row of a table, or of a view of one."""
-        if not isinstance(right, Select):
-            return self.tables[right].get(key)
-        row = self.find(right.source, key)
-        if row is None or not self._kept(right, row):
+    def find(self, join: Join, key: tuple[Any, ...], at: int | None) -> Row | None:
+        """The row that a record of some time looks up."""
+        table = table_of(join.right)
+        if join.history is None:
+            return self._viewed(join.right, self.tables[table].get(key))
+        assert at is not None
+        return self._viewed(join.right, self.versions.get(table, Versions()).then(key, at, join.history))
+
+    def _viewed(self, right: Node, row: Row | None) -> Row | None:
+        """A row of a table in a view of it."""
+        if row is None or not isinstance(right, Select):
+            return row
+        below = self._viewed(right.source, row)
+        if below is None or not self._kept(right, below):
             return None
-        return row | {name: self.meaning[text](row, row) for name, text in right.select}
+        return below | {name: self.meaning[text](below, below) for name, text in right.select}
 
     def become(self, node: Node, record: Row, drop: Callable[[Row, str], None]) -> list[Row]:
         """What a stream has of one record of a topic."""
@@ -159,7 +189,7 @@ class Lookups:
                     for number, element in enumerate(one[node.column] or ())
                 ]
             case Join():
-                pairs = [self._looked_up(node, one, drop) for one in self.become(node.left, record, drop)]
+                pairs = [self.look_up(node, one, drop) for one in self.become(node.left, record, drop)]
                 return [one for one in pairs if one is not None]
             case _:
                 raise TypeError(f"{node} is no stream of single records")
@@ -174,15 +204,23 @@ class Lookups:
             for name, text in node.select
         }
 
-    def _looked_up(self, node: Join, record: Row, drop: Callable[[Row, str], None]) -> Row | None:
+    def key(self, node: Join, record: Row) -> tuple[Any, ...]:
+        """What a record looks up."""
+        return tuple(self.meaning[text](record, record) for text in node.on)
+
+    def look_up(self, node: Join, record: Row, drop: Callable[[Row, str], None]) -> Row | None:
+        """A record with what it finds now; None where it is dropped."""
         if record["_deleted"]:
             drop(record, "null value")
             return None
-        key = tuple(self.meaning[text](record, record) for text in node.on)
+        if node.history is not None and record["_timestamp"] is None:
+            drop(record, "no timestamp")
+            return None
+        key = self.key(node, record)
         if None in key and node.how == "inner":
             drop(record, "null key")
             return None
-        row = None if None in key else self.find(node.right, key)
+        row = None if None in key else self.find(node, key, record["_timestamp"])
         if row is None and node.how == "inner":
             return None
         other = row if row is not None else dict.fromkeys((*(column.name for column in node.right.columns), *OURS))
@@ -208,11 +246,14 @@ def simulated(
     """
     if isinstance(plan, StreamJoin):
         return Joined(plan, meaning).all(spans)
+    if isinstance(plan, Join) and plan.grace is not None:
+        return Patient(plan, meaning).all(spans)
     told = told_in(plan)
     tables: dict[Node, Rows] = {table: {} for table, _ in told}
+    versions: dict[Node, Versions] = {}
     time, found = None, []
     for span, pinned in zip(spans, pins, strict=True):
-        lookups, here = Lookups({**pinned, **tables}, meaning), Happened()
+        lookups, here = Lookups({**pinned, **tables}, meaning, versions), Happened()
         for rank, record in visited(in_queues(span, sources_of(plan))):
             if rank == TABLE:
                 for table, stream in told:
@@ -228,6 +269,53 @@ def simulated(
 def later(time: int | None, other: int | None) -> int | None:
     """The greater of two times, either of which may be unknown."""
     return max((one for one in (time, other) if one is not None), default=None)
+
+
+class Patient:
+    """A stream with a versioned table, each record of which waits until stream time reaches its own and the grace."""
+
+    def __init__(self, join: Join, meaning: Meaning) -> None:
+        assert join.grace is not None
+        self.join, self.grace = join, 1000 * join.grace
+        self.told = told_in(join)
+        self.lookups = Lookups({table: {} for table, _ in self.told}, meaning)
+        self.time: int | None = None
+        self.waiting: list[Row] = []
+        self.here = Happened()
+
+    def all(self, spans: Sequence[Sequence[Row]]) -> list[Happened]:
+        """What every span brings."""
+        return [self.span(span) for span in spans]
+
+    def span(self, span: Sequence[Row]) -> Happened:
+        """What one span brings."""
+        self.here = Happened()
+        for rank, record in visited(in_queues(span, sources_of(self.join))):
+            if rank == TABLE:
+                for table, stream in self.told:
+                    self.lookups.tell(table, stream, record)
+                continue
+            self.time = later(self.time, record["_timestamp"])
+            for one in self.lookups.become(self.join.left, record, self.here.drop):
+                (self.waiting.append if self.waits(one) else self.look_up)(one)
+            over = [one for one in self.waiting if not self.waits(one)]
+            self.waiting = [one for one in self.waiting if self.waits(one)]
+            for one in over:
+                self.look_up(one)
+        self.here.time = self.time
+        return self.here
+
+    def waits(self, record: Row) -> bool:
+        """Whether stream time has yet to reach a record's time and the grace; without a key there is no use."""
+        if record["_deleted"] or record["_timestamp"] is None or None in self.lookups.key(self.join, record):
+            return False
+        return self.time is None or record["_timestamp"] + self.grace > self.time
+
+    def look_up(self, record: Row) -> None:
+        """Emit a record with what it finds now."""
+        found = self.lookups.look_up(self.join, record, self.here.drop)
+        if found is not None:
+            self.here.emitted.append(found | {"_reached": self.time})
 
 
 @dataclass

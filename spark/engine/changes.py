@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -130,10 +130,12 @@ class Between:
     own: DataFrame
     time_before: int | None = None
     time_after: int | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
-    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
+    def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
         """The same span between two stream times."""
-        return replace(self, time_before=time_before, time_after=time_after)
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     @cached_property
     def few(self) -> bool:
@@ -333,10 +335,12 @@ class Beginning:
     time_after: int | None = None
     time_before: int | None = None
     few: bool = False
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
-    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
+    def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
         """The same span between two stream times."""
-        return replace(self, time_before=time_before, time_after=time_after)
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     @property
     def before(self) -> Nothing:

@@ -59,9 +59,10 @@ class Position:
     landed, where they were not 0.
     Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
     the records that had no part in it so far; `lateness` is, in milliseconds, by how much the newest records were
-    behind stream time: `avg` and `max`. `enforced` counts the steps that were made although an input was empty;
-    `release` is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this
-    table whose rows, and position, the commit put back: those in between are history, and stand no more.
+    behind stream time: `avg` and `max`; `seen` is, by landing and in microseconds, the greatest timestamp in each
+    versioned table that it looks up. `enforced` counts the steps that were made although an input was empty; `release`
+    is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this table whose
+    rows, and position, the commit put back: those in between are history, and stand no more.
     """
 
     table: str
@@ -76,6 +77,7 @@ class Position:
     time: int | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     lateness: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
     enforced: int = 0
     release: Release | None = None
     restored: int | None = None

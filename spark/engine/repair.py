@@ -198,7 +198,8 @@ def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
         nothing = stored(work).where("false")
         at = work.position
         found, clock = behind(doors, work.keeps, topology, work.target, nothing, None, at)
-    return put_right(replace(work, position=replace(at, time=clock.time, dropped=clock.dropped)), found)
+    position = replace(at, time=clock.time, dropped=clock.dropped, seen=clock.seen)
+    return put_right(replace(work, position=position), found)
 
 
 def put_right(work: Work, found: DataFrame) -> Stepped | None:

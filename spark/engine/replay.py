@@ -65,10 +65,10 @@ def behind(
 ) -> tuple[DataFrame, Clock]:
     """What a table's own rows are behind the span from one position (None: from nothing) to a later one."""
     span = span_between(doors, keeps, topology, own, was, at)
-    begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped)
+    begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped, was.seen)
     plan = target.plan
     ended = clocked(plan, span, begun)[0] if keeps_time(plan) else begun
-    span = span.at(begun.time, ended.time)
+    span = span.at(begun.time, ended.time, begun.seen)
     if is_stream(plan):
         if still(plan, span):
             return own, ended

@@ -246,11 +246,11 @@ def _computed(work: Work) -> Stepped | None:
 
 def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:
     """A span between its two stream times, with the later one, and what was dropped, in the position; what arrived."""
-    was = Clock(work.position.time, work.position.dropped)
+    was = Clock(work.position.time, work.position.dropped, work.position.seen)
     clock, arrived = clocked(work.target.plan, span, was)
     late = {"avg": arrived.lateness_avg, "max": arrived.lateness_max} if arrived.records else work.position.lateness
-    position = replace(work.position, time=clock.time, dropped=clock.dropped, lateness=late)
-    return replace(work, position=position), span.at(was.time, clock.time), arrived
+    position = replace(work.position, time=clock.time, dropped=clock.dropped, lateness=late, seen=clock.seen)
+    return replace(work, position=position), span.at(was.time, clock.time, was.seen), arrived
 
 
 def _emitted(work: Work, span: Clocked) -> Stepped | None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, drives, dropped, emit
-from spark.operators.order import arrivals, stream_time
+from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, drives, dropped, emit, looked_back
+from spark.operators.order import arrivals, micros, stream_time
 from spark.topology.nodes import StreamJoin, is_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from spark.topology.nodes import Node, Scan
     from spark.topology.topology import Table
@@ -38,16 +38,20 @@ class Clocked(Span, Protocol):
     def after(self) -> Timed:
         """Every input at the later position."""
 
-    def at(self, time_before: int | None, time_after: int | None = None) -> Self:
-        """The same span between two stream times."""
+    def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
+        """The same span between two stream times; `seen` is what its versioned tables had seen when it began."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Stream time in microseconds, and how many records were dropped so far, by reason."""
+    """Stream time in microseconds, and how many records were dropped so far, by reason.
+
+    And, by landing, the greatest timestamp so far of the records of the versioned tables that are looked up.
+    """
 
     time: int | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,17 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     moved = [scan for scan in drives(plan) if span.moved(scan)]
     # A stored stream's time may go on where a filter left it without a new record.
     times = [was.time, *(span.after.time(scan) for scan in drives(plan))]
-    if not moved:
-        return Clock(_latest(times), was.dropped), Arrived()
     told = [arrivals(span.records(scan), begun) for scan in moved]
-    refused = dropped(plan, begun)
+    told += [_seen(scan, span) for scan in looked_back(plan) if span.moved(scan)]
+    if not told:
+        return Clock(_latest(times), was.dropped, was.seen), Arrived()
+    refused = dropped(plan, begun) if moved else None
     if refused is not None:
         told.append(refused.groupBy(F.col("_reason").alias("what")).agg(F.count(F.lit(1)).alias("records")))
     counted = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), told).collect()
     arrived = [row for row in counted if row["what"] is None]
-    reasons = {row["what"]: row["records"] for row in counted if row["what"] is not None}
+    reasons = {row["what"]: row["records"] for row in counted if row["what"] is not None and row["records"] is not None}
+    times_seen = {row["what"]: row["time"] for row in counted if row["records"] is None and row["time"] is not None}
     time = _latest([*times, *(row["time"] for row in arrived)])
     count = sum(row["records"] for row in arrived)
     behind = sum(row["lateness"] for row in arrived)
@@ -86,7 +92,15 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
         count, behind / count / 1000 if count else 0.0, max((row["latest"] for row in arrived), default=0) / 1000
     )
     total = {reason: was.dropped.get(reason, 0) + reasons.get(reason, 0) for reason in was.dropped | reasons}
-    return Clock(time, total), here
+    seen = was.seen | {name: max(at, was.seen.get(name, at)) for name, at in times_seen.items()}
+    return Clock(time, total, seen), here
+
+
+def _seen(scan: Scan, span: Span) -> DataFrame:
+    """One row: `time`, the greatest timestamp that a span brought to a versioned table, and no number of `records`."""
+    keyed = span.records(scan).where(" AND ".join(f"`{name}` IS NOT NULL" for name in scan.key))
+    no_number = F.lit(None).cast("bigint").alias("records")
+    return keyed.agg(F.lit(scan.table).alias("what"), F.max(micros()).alias("time"), no_number)
 
 
 def _latest(times: Iterable[int | None]) -> int | None:

@@ -22,7 +22,7 @@ from spark.topology.ddl import quoted
 from spark.topology.nodes import Join, Scan, inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import Column
 
@@ -112,6 +112,14 @@ class Span(Protocol):
     @property
     def time_after(self) -> int | Column | None:
         """Stream time at the later position: the greatest timestamp of any source record up to it."""
+
+    @property
+    def seen(self) -> Mapping[str, int | Column]:
+        """By landing, the greatest timestamp in a versioned table at the earlier position, in microseconds."""
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The columns that keep streams of their own time apart, where a frame holds several."""
 
 
 @singledispatch
@@ -204,6 +212,16 @@ def drives(node: Node) -> tuple[Scan, ...]:
         return (node,)
     read = (node.left,) if isinstance(node, Join) else inputs(node)
     return tuple(dict.fromkeys(scan for source in read for scan in drives(source)))
+
+
+def looked_back(node: Node) -> tuple[Scan, ...]:
+    """The landings of the versioned tables that a stream looks up."""
+    if isinstance(node, Scan):
+        return ()
+    if not isinstance(node, Join):
+        return tuple(dict.fromkeys(scan for source in inputs(node) for scan in looked_back(source)))
+    told = drives(node.told) if node.history is not None and node.told is not None else ()
+    return tuple(dict.fromkeys((*told, *looked_back(node.left))))
 
 
 def col(name: str, of: str | None = None) -> Column:

@@ -1,7 +1,8 @@
 """A stream joined to a table: every record looks a row up, and the table's changes drive nothing (KIP-99).
 
 Where the table holds the newest records of a stream, as a topic's table does, a record sees it as it was at the
-record's own place in the merge order; anything else, such as a global table, is read at the pin that the commit names.
+record's own place in the merge order, or of a versioned table the row of the record's own event time; anything else,
+such as a global table, is read at the pin that the commit names.
 A record without a value is no event. One that looks up a null finds nothing: it is dropped, or, in a left join,
 keeps its place with nulls on the right (KIP-962).
 """
@@ -13,15 +14,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import ALL, OURS, PLACED, PRESENT, col, cols, dropped, emit, gained, records, refused, rows
+from spark.operators import versioned
+from spark.operators.algebra import ALL, PLACED, PRESENT, col, cols, dropped, emit, gained, records, refused, rows
 from spark.operators.order import LEFT, TABLE, place
-from spark.operators.select import selected
-from spark.topology.nodes import Join, Select
+from spark.operators.told import changed, row
+from spark.topology.nodes import Join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from spark.operators.algebra import Span
     from spark.topology.nodes import Node
@@ -34,6 +36,8 @@ def _(join: Join, read: Callable[[Node], DataFrame]) -> DataFrame:
 
 @emit.register(Join)
 def _(join: Join, span: Span) -> DataFrame:
+    if join.history is not None:
+        return chosen(join, versioned.looked_up(join, span))
     on = [F.expr(text).alias(f"_on{i}") for i, text in enumerate(join.on)]
     events = emit(join.left, span).where("NOT _deleted").alias("left").select("*", *on)
     told = gained(join.told, span) if join.told is not None else None
@@ -48,7 +52,9 @@ def _(join: Join, span: Span) -> DataFrame:
 def _(join: Join, span: Span) -> DataFrame:
     nothing = " OR ".join(f"({text}) IS NULL" for text in join.on)
     no_key = F.expr(nothing) if join.how == "inner" else F.lit(False)
-    here = refused(emit(join.left, span), F.when(F.col("_deleted"), "null value").when(no_key, "null key"))
+    no_time = F.col("_timestamp").isNull() if join.history is not None else F.lit(False)
+    reason = F.when(F.col("_deleted"), "null value").when(no_time, "no timestamp").when(no_key, "null key")
+    here = refused(emit(join.left, span), reason)
     before = dropped(join.left, span)
     return here if before is None else before.unionByName(here)
 
@@ -61,14 +67,6 @@ def looked_up(join: Join, events: DataFrame, right: DataFrame) -> DataFrame:
     ons = [f"_on{i}" for i in range(len(keys))]
     kept = events.select(*ons, F.struct(*cols(c.name for c in join.left.columns), *cols(PLACED)).alias("_left"))
     return kept.join(F.broadcast(table) if join.sent else table, on, "left_outer").select(*ons, "_left", "_right")
-
-
-def changed(right: Node, told: DataFrame) -> DataFrame:
-    """The table's changes within the span, one for every record of its stream that has a key; with `PLACED`."""
-    if isinstance(right, Select):
-        return selected(right, changed(right.source, told), *(name for name in PLACED if name not in OURS))
-    keyed = told.where(" AND ".join(f"`{name}` IS NOT NULL" for name in right.key))
-    return keyed.withColumn(PRESENT, ~F.col("_deleted"))
 
 
 def as_of(join: Join, pairs: DataFrame, changes: DataFrame) -> DataFrame:
@@ -85,11 +83,6 @@ def as_of(join: Join, pairs: DataFrame, changes: DataFrame) -> DataFrame:
     seen = events.withColumn("_told", F.last("_told", ignorenulls=True).over(before)).where("_left IS NOT NULL")
     newest = F.when(F.col(f"_told.{PRESENT}"), F.col("_told.row"))
     return seen.withColumn("_right", F.when(F.col("_told").isNotNull(), newest).otherwise(F.col("_right")))
-
-
-def row(right: Node) -> Column:
-    """What a select list may take of the right side."""
-    return F.struct(*cols(column.name for column in right.columns), *cols(OURS))
 
 
 def chosen(join: Join, pairs: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,9 @@ from spark.topology.nodes import (
     Node,
     Records,
     Scan,
+    Select,
     StreamJoin,
+    Union,
     Window,
     inputs,
     is_stream,
@@ -174,10 +176,17 @@ def _check_what_must_be_stored(draft: Draft) -> None:
                 what = f"it reads {title(lookup)}, whose records are not kept: they depend on when they looked a row up"
                 raise place.mistake(what, "write .materialize(name) behind that join")
         for stream in _read_in_order(node):
-            if (outer := _with_lone_records(stream)) is not None:
+            if (outer := _coming_of(stream, _has_lone_records)) is not None:
                 what = f"{title(outer)} tells of lone records when time has closed them, out of the others' order"
                 do = "join with join(...) there, or look tables up and aggregate without windows behind it"
                 raise place.mistake(what, do)
+            if not isinstance(node, Join) and (waits := _coming_of(stream, _waits)) is not None:
+                what = f"{title(waits)} tells of its records when their grace is over, and they would be late here"
+                do = "join and window the topics' streams, or look tables up and aggregate without windows behind it"
+                raise place.mistake(what, do)
+        if isinstance(node, Join) and _waits(node) and (hides := _with_hidden_time(node.left, plans)) is not None:
+            what = f"it waits for stream time, which may pass between the records of {title(hides)}: where is not kept"
+            raise place.mistake(what, "join the topic's stream with grace=, and filter or store behind that")
         if isinstance(node, Window) and of_changes(node.source) and not _kept(node.source, plans):
             what = "a table's changes are not kept for ever, and windows read them again"
             raise place.mistake(what, "write .materialize(name) behind .to_stream()")
@@ -198,6 +207,8 @@ def _check_what_must_be_stored(draft: Draft) -> None:
             raise place.mistake(what, "write .materialize(name) behind .to_table()")
         if isinstance(node, StreamJoin):
             raise place.mistake("a join of two streams is no view", "write .materialize(name) behind it")
+        if _waits(node):
+            raise place.mistake("a join with grace= is no view", "write .materialize(name) behind it")
         if isinstance(node, Join) and node.drive == "left" and not is_stream(node):
             raise place.mistake('a join with drive="left" is no view', "write .materialize(name) behind it")
         if isinstance(node, Changes) and node.source not in plans:
@@ -208,9 +219,9 @@ def _check_what_must_be_stored(draft: Draft) -> None:
 
 def _read_again(node: Node) -> tuple[Node, ...]:
     """The streams whose earlier records a node reads again."""
-    if isinstance(node, Latest | Aggregate) and is_stream(node.source):
-        return (node.source,)
-    return inputs(node) if isinstance(node, StreamJoin | Window) else ()
+    if (isinstance(node, Latest | Aggregate) and is_stream(node.source)) or isinstance(node, StreamJoin | Window):
+        return inputs(node)
+    return (node.left,) if isinstance(node, Join) and _waits(node) else ()
 
 
 def _read_in_order(node: Node) -> tuple[Node, ...]:
@@ -220,13 +231,37 @@ def _read_in_order(node: Node) -> tuple[Node, ...]:
     return inputs(node) if isinstance(node, StreamJoin | Window) else ()
 
 
-def _with_lone_records(stream: Node) -> StreamJoin | None:
-    """A left or outer join of streams that a stream comes of."""
-    if isinstance(stream, StreamJoin) and stream.how != "inner":
+def _has_lone_records(stream: Node) -> bool:
+    """Whether it is a left or outer join of streams."""
+    return isinstance(stream, StreamJoin) and stream.how != "inner"
+
+
+def _waits(stream: Node) -> bool:
+    """Whether it is a join whose records wait before they look a row up."""
+    return isinstance(stream, Join) and stream.grace is not None
+
+
+def _coming_of(stream: Node, which: Callable[[Node], bool]) -> Node | None:
+    """A stream of some kind that a stream is, or comes of."""
+    if which(stream):
         return stream
     below = (stream.left,) if isinstance(stream, Join) else inputs(stream)
-    found = (_with_lone_records(source) for source in below if is_stream(source))
-    return next((outer for outer in found if outer is not None), None)
+    found = (_coming_of(source, which) for source in below if is_stream(source))
+    return next((one for one in found if one is not None), None)
+
+
+def _with_hidden_time(stream: Node, plans: set[Node]) -> Node | None:
+    """A stored stream, or a table's changes, that a stream comes of, and whose time moves on without a record."""
+    hides = (stream in plans and _coming_of(stream, _leaves_out) is not None) or isinstance(stream, Changes)
+    if hides:
+        return stream
+    found = (_with_hidden_time(source, plans) for source in inputs(stream) if is_stream(source))
+    return next((one for one in found if one is not None), None)
+
+
+def _leaves_out(stream: Node) -> bool:
+    """Whether a stream may have no record where its source has one."""
+    return not (isinstance(stream, Records | Union) or (isinstance(stream, Select) and stream.where is None))
 
 
 def _not_stored(stream: Node, plans: set[Node]) -> Node | None:

@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, publish, store
-from spark.topology.durations import milliseconds
+from spark.topology.durations import milliseconds, written
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
 from spark.topology.nodes import (
     WINDOW,
@@ -467,7 +467,8 @@ class KStream:
         """Every record with the row it finds in a table, or with every record of another stream near it in time.
 
         The records drive: a change of a table's row makes no record. A topic's table is seen as it was at the record's
-        own place in the order of time, any other table, and a global one, as it was when the step began.
+        own place in the order of time, of a versioned one the row of the record's own event time; any other table, and
+        a global one, as it was when the step began.
 
         Args:
             other: a table or global table, looked up by its key; or a stream with an equal key.
@@ -475,7 +476,7 @@ class KStream:
             within: for two streams, how near their records must be: `JoinWindows.of("10s", grace="1m")`.
             select: items such as "left.*", "right.name", "left.a + right.b AS name".
             drive: "left", there is no other.
-            grace: for versioned tables.
+            grace: for a versioned table, how long a record waits for late records of it, in stream time; "5s".
         """
         return self._joined("inner", other, on, within, select, drive, grace, user_line())
 
@@ -520,8 +521,6 @@ class KStream:
             return self._seen(_within(self, how, other, on, within, select, grace, place))
         if within is not None:
             raise place.mistake("within= is for two streams, and the right side is a table", "leave out within=")
-        if grace is not None:
-            raise place.mistake("grace= is not available in this release", "leave out grace=")
         if how == "outer":
             do = "write left_join(...): a table's row that no record looks up makes no record"
             raise place.mistake("a stream has no outer join with a table", do)
@@ -529,10 +528,18 @@ class KStream:
         chosen, columns = select_joined(select, self.node.key, other.node.key, place)
         sent = isinstance(other, GlobalKTable)
         told = None if sent else _told(other.node)
-        if not sent and isinstance(latest := _viewed(other.node), Latest) and latest.history is not None:
-            do = f"declare {title(latest)} without versioned=, to be seen as it was at the record's place"
-            raise place.mistake("a stream cannot look a versioned table up in this release", do)
-        return self._seen(Join(self.node, other.node, how, lookup, chosen, columns, "left", told, sent, line))
+        history = None if told is None else _history(other.node)
+        waits = None if grace is None else _grace(grace, history, other, place)
+        join = Join(
+            *(self.node, other.node, how, lookup, chosen, columns),
+            drive="left",
+            told=told,
+            sent=sent,
+            history=history,
+            grace=waits,
+            line=line,
+        )
+        return self._seen(join)
 
     def materialize(self, name: str) -> KStream:
         """Store the records under this name, as they come: a table that is only appended to."""
@@ -715,9 +722,27 @@ def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
 def _told(right: Node) -> Node | None:
     """The stream whose newest records a table holds, or a view of one; None for every other table."""
     latest = _viewed(right)
-    return (
-        latest.source if isinstance(latest, Latest) and by_arrival(latest) and not of_changes(latest.source) else None
-    )
+    if not isinstance(latest, Latest) or of_changes(latest.source):
+        return None
+    return latest.source if by_arrival(latest) or latest.history is not None else None
+
+
+def _history(right: Node) -> int | None:
+    """How far back a versioned table, or a view of one, can be looked up, in milliseconds; None for every other."""
+    latest = _viewed(right)
+    return latest.history if isinstance(latest, Latest) else None
+
+
+def _grace(grace: object, history: int | None, other: KTable | GlobalKTable, place: Place) -> int:
+    """How long a record waits before it looks a row up, in milliseconds."""
+    if history is None:
+        do = f'declare {title(other.node)} with table(..., versioned=Versioned("7d")), or leave out grace='
+        raise place.mistake("grace= waits for a versioned table, which the right side is not, or no longer", do)
+    length = milliseconds(grace, place)
+    if length > history:
+        what = f"grace is {written(length)}, and the history of {title(_viewed(other.node))} is {written(history)}"
+        raise place.mistake(what, f'write grace="{written(history)}" or less, or declare a longer history')
+    return length
 
 
 def _viewed(node: Node) -> Node:

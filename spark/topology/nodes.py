@@ -150,8 +150,10 @@ class Join:
     ("both") or only the left side's ("left").
     `select` holds (column, expression over `left.` and `right.`) for every column of `columns`, keys first.
     The left side may be a stream, whose records drive alone. Each sees the right table at the pin; or, where the table
-    holds the newest records of a stream (`told`), as it was at the record's own place in the merge order. A global
-    table is `sent` whole to every task.
+    holds the newest records of a stream (`told`), as it was at the record's own place in the merge order. Of a
+    versioned table, whose `history` (milliseconds) is given, it sees the row of its own event time; with `grace`
+    (milliseconds) it looks that up when stream time reaches its own time and grace. A global table is `sent` whole to
+    every task.
     """
 
     left: Node
@@ -163,6 +165,8 @@ class Join:
     drive: Drive = "both"
     told: Node | None = None
     sent: bool = False
+    history: int | None = None
+    grace: int | None = None
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property

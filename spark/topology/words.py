@@ -89,14 +89,29 @@ def join_kind(join: Join, global_tables: frozenset[str]) -> str:
     """A join in words: its kind, the lookup key, and who drives."""
     if is_stream(join):
         kind = "stream-global" if join.sent else "stream-table"
-        seen = "at the pin" if join.told is None else "as it was at the record's place"
-        return f"{kind} {join.how} join on {', '.join(join.on)}, {title(join.right)} {seen}"
+        return f"{kind} {join.how} join on {', '.join(join.on)}, {title(join.right)} {_seen(join)}"
     if isinstance(join.right, Scan) and join.right.table in global_tables:
         kind = "global-table"
     else:
         kind = "primary-key" if equal_keys(join) else "foreign-key"
     drive = "both sides drive" if join.drive == "both" else "only the left side drives"
     return f"{kind} {join.how} join on {', '.join(join.on)}, {drive}"
+
+
+def _seen(join: Join) -> str:
+    """As of when a stream's record sees a table, and what that takes."""
+    if join.told is None:
+        return "at the pin"
+    if join.history is None:
+        return "as it was at the record's place"
+    seen = f"as of the record's event time, no further back than {written(join.history)} before the table's own time"
+    if join.grace is None:
+        return seen
+    wait = written(join.grace)
+    return (
+        f"{seen}; looked up when stream time reaches the record's time and {wait} of grace; "
+        f"kept: nothing, who waits follows from stream time; reads records of the last {wait} again"
+    )
 
 
 def stream_join_kind(join: StreamJoin) -> str:
@@ -164,8 +179,12 @@ def costs(node: Node) -> tuple[tuple[Scan, str], ...]:
         case Join(left=left, right=right, told=told) if is_stream(left):
             driven = "nothing by itself; it is looked up"
             looked = (*scans(right), *(scans(told) if told is not None else ()))
+            back = f", and the records of {written(node.grace)} before them" if node.grace is not None else ""
+            again = f"{back}, each looked up once in {title(right)}"
+            if node.history is not None:
+                again += "; of one that is older than the row there, all records of its key"
             return (
-                *((scan, f"{words}, each looked up once in {title(right)}") for scan, words in costs(left)),
+                *((scan, words + again) for scan, words in costs(left)),
                 *((scan, driven) for scan in dict.fromkeys(looked)),
             )
         case Aggregate(source=source, fold=fold):

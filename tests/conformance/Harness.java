@@ -4,6 +4,7 @@ import static scala.jdk.javaapi.CollectionConverters.asScala;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -36,6 +37,7 @@ import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
@@ -354,7 +356,7 @@ class Plan {
                 tables.put(name, new Flow((KTable<InternalRow, InternalRow>) null, sources.get(name).names(), sources.get(name).columns()));
                 continue;
             }
-            JsonNode history = table.get("plan").path("history");
+            JsonNode history = is(table.get("plan"), "latest") ? table.get("plan").get("history") : NullNode.instance;
             Flow flow = flow(table.get("plan"), history.isNumber() ? versioned(name, history.asLong()) : stored(name));
             tables.put(name, flow);
             if (history.isNumber()) {
@@ -365,6 +367,10 @@ class Plan {
                 flow.table().toStream().to(output(name));
             }
         }
+    }
+
+    private static boolean is(JsonNode node, String kind) {
+        return node.get("is").asText().equals(kind);
     }
 
     static String output(String table) {
@@ -516,7 +522,12 @@ class Plan {
         boolean inner = node.get("how").asText().equals("inner");
         KStream<InternalRow, InternalRow> one = left.stream();
         if (!node.get("sent").asBoolean()) {
-            return new Flow(inner ? one.join(right.table(), joiner) : one.leftJoin(right.table(), joiner),
+            Harness.RowSerde serde = new Harness.RowSerde();
+            Joined<InternalRow, InternalRow, InternalRow> joined = Joined.with(serde, serde, serde);
+            if (node.get("grace").isNumber()) {
+                joined = joined.withGracePeriod(Duration.ofMillis(node.get("grace").asLong()));
+            }
+            return new Flow(inner ? one.join(right.table(), joiner, joined) : one.leftJoin(right.table(), joiner, joined),
                 left.key(), selected.columns());
         }
         GlobalKTable<InternalRow, InternalRow> other = globals.get(node.get("right").get("table").asText());

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.conformance.cases import Kind, World
     from tests.conformance.compare import Compared
 
-EVERY = KINDS | DIVERGENT | streams.KINDS
+EVERY = KINDS | DIVERGENT | streams.EVERY
 GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 
 
@@ -49,8 +49,8 @@ def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> 
             engine.start()
             try:
                 live = Live(oracle, engine.session(), cases, int(time.time()) if seed is None else seed)
-                asked = names or (*KINDS, *streams.KINDS)
-                equal = all([live.emits(EVERY[n]) if n in streams.KINDS else live.equal(EVERY[n]) for n in asked])
+                asked = names or (*KINDS, *streams.EVERY)
+                equal = all([live.emits(EVERY[n]) if n in streams.EVERY else live.equal(EVERY[n]) for n in asked])
             finally:
                 engine.stop()
     sys.exit(0 if equal else 1)
@@ -60,9 +60,10 @@ def _record(oracle: Oracle) -> None:
     asked = topology(KINDS.values())
     drawn = worlds(asked, GOLDEN_SEED, GOLDEN_WORLDS)
     golden.save("kinds", asked, drawn, oracle.ask(asked, drawn))
-    asked = topology(streams.KINDS.values())
-    drawn = streams.histories(asked, GOLDEN_SEED, GOLDEN_WORLDS)
-    golden.save("streams", asked, drawn, oracle.ask(asked, drawn))
+    for run, kinds in streams.RECORDED.items():
+        asked = topology(kinds.values())
+        drawn = streams.histories(asked, GOLDEN_SEED, GOLDEN_WORLDS)
+        golden.save(run, asked, drawn, oracle.ask(asked, drawn))
     asked, cases = topology(divergent()), [divergence.case for divergence in divergences()]
     golden.save("divergences", asked, cases, oracle.ask(asked, cases))
 

@@ -57,7 +57,7 @@ class Topic:
     keys: Mapping[str, Draw]
     values: Mapping[str, Draw]
     time: Callable[[Random, int], int] = late
-    versioned: bool = False
+    versioned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Sources:
     def table(self, topic: str) -> KTable:
         """A topic as a table."""
         if topic not in self.tables:
-            versioned = Versioned("1d") if TOPICS[topic].versioned else None
+            history = TOPICS[topic].versioned
+            versioned = None if history is None else Versioned(history)
             self.tables[topic] = self.builder.table(topic, _consumed(topic), versioned=versioned)
         return self.tables[topic]
 
@@ -145,10 +146,10 @@ TOPICS = {
         {"k": KEYS},
         {"f": FOREIGN, "v": NUMBER, "g": WORD},
         time=late_and_unique,
-        versioned=True,
+        versioned="1d",
     ),
     "old_right": Topic(
-        "world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}, time=late_and_unique, versioned=True
+        "world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}, time=late_and_unique, versioned="1d"
     ),
     "clicks": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}, time=in_order),
     "buys": Topic("world int, k int", "f string, v int", {"k": KEYS}, {"f": FOREIGN, "v": NUMBER}, time=in_order),
@@ -157,6 +158,8 @@ TOPICS = {
     "taps": Topic("world int, k int", "f string, v int", {"k": KEYED}, {"f": FOREIGN, "v": NUMBER}),
     "tips": Topic("world int, k int", "v int", {"k": KEYED}, {"v": NUMBER}),
     "rates": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}),
+    "posts": Topic("world int, k int", "v int", {"k": one_of(1, 1, 2, 3)}, {"v": NUMBER}),
+    "fees": Topic("world int, k int", "n int", {"k": one_of(1, 1, 2, 3)}, {"n": NUMBER}, versioned="20ms"),
     "names": Topic("world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}),
     "twins": Topic("world int, k int, s string", "n int", {"k": one_of(1, 2), "s": one_of("a", "ab")}, {"n": NUMBER}),
 }

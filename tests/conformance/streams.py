@@ -4,6 +4,8 @@ Out of order Kafka's joins of two streams depend on which of their clocks saw wh
 there. In order nothing depends on anything but the records, so every record that Kafka emits must be one of ours;
 of windows that are not suppressed, the last one.
 The histories are one behind the other in time, far apart: an operator has one stream time.
+Those of versioned tables are out of order: what a record sees there goes by timestamp. They are sent in the order in
+which Kafka would take records that are all there, so it is ours as well.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark.testing import TopologyTestDriver
 from spark.topology import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from tests.conformance.cases import MISSING, TOPICS, F, Kind, Record, topology
+from tests.simulation import visited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
     from tests.conformance.cases import Sources, World
     from tests.conformance.oracle import Answer
+    from tests.simulation import Queue
 
 APART = 1_000_000
 """Milliseconds from one history to the next: every window of one is closed when the next begins."""
@@ -105,15 +109,63 @@ KINDS = {
         Kind("w_sliding_final", _windows(SLIDING, final=True)),
     )
 }
+VERSIONED = {
+    kind.name: kind
+    for kind in (
+        Kind("sv_inner", lambda of: of.stream("posts").join(of.table("fees"), select=["left.v", "right.n"])),
+        Kind("sv_left", lambda of: of.stream("posts").left_join(of.table("fees"), select=["left.v", "right.n"])),
+        Kind(
+            "sv_view",
+            lambda of: of.stream("posts").left_join(of.table("fees").filter("n > 0"), select=["left.v", "right.n"]),
+        ),
+        Kind(
+            "sv_inner_grace",
+            lambda of: of.stream("posts").join(of.table("fees"), grace="8ms", select=["left.v", "right.n"]),
+        ),
+        Kind(
+            "sv_left_grace",
+            lambda of: of.stream("posts").left_join(of.table("fees"), grace="8ms", select=["left.v", "right.n"]),
+        ),
+    )
+}
+RECORDED = {"streams": KINDS, "versioned": VERSIONED}
+"""The kinds by the run that they are recorded in."""
+EVERY = KINDS | VERSIONED
 
 
 def histories(asked: Topology, seed: int, count: int) -> list[World]:
     """So many histories, global tables first; behind them one that is there to close the last one's windows."""
     topics = [source.topic for source in asked.sources]
     random = Random(f"{topics} {seed}")
-    drawn = [_history(asked, topics, APART * (number + 1), random) for number in range(count)]
-    end = tuple(Record(topic, {"k": 9}, {"v": 0}, APART * (count + 1)) for topic in topics if topic in ("taps", "tips"))
+    history = _late_history if "posts" in topics else _history
+    drawn = [history(asked, topics, APART * (number + 1), random) for number in range(count)]
+    driving = ("taps", "tips", "posts")
+    end = tuple(Record(topic, {"k": 9}, {"v": 0}, APART * (count + 1)) for topic in topics if topic in driving)
     return [*drawn, end]
+
+
+def _late_history(_asked: Topology, _topics: Sequence[str], at: int, random: Random) -> World:
+    """Posts and fees out of order. No fee is older than the history: Kafka's table would refuse it.
+
+    No two fees are of one time, where Kafka forgets a tombstone; and all posts have key and value, whose time alone
+    counts there. They are in the order in which they are taken.
+    """
+    queues: dict[Queue, list[dict[str, Any]]] = {(0, "fees", 0): [], (1, "posts", 0): []}
+    taken: set[int] = set()
+    at += 100
+    for queue in random.choices(list(queues), (2, 3), k=30):
+        topic = queue[1]
+        at += random.choice((0, 1, 1, 2, 3, 5, 13))
+        time = at - random.choice((0, 0, 0, 1, 2, 4, 8, 12) if topic == "fees" else (0, 0, 0, 1, 3, 7, 10, 20, 40))
+        key = {name: draw(random) for name, draw in TOPICS[topic].keys.items()}
+        value = {name: draw(random) for name, draw in TOPICS[topic].values.items()}
+        if topic == "fees":
+            if time in taken:
+                continue
+            taken.add(time)
+        gone = topic == "fees" and random.random() < 0.2
+        queues[queue].append({"_timestamp": time, "record": Record(topic, key, None if gone else value, time)})
+    return tuple(row["record"] for _, row in visited(queues))
 
 
 def _history(asked: Topology, topics: Sequence[str], at: int, random: Random) -> World:

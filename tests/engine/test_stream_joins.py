@@ -10,7 +10,7 @@ from spark.engine.doors import Doors
 from spark.engine.late import late
 from spark.engine.repair import audit, rebuild
 from spark.engine.tick import tick
-from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
+from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology, Versioned
 from tests import lake
 from tests.lake import Record, send
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
 
 SINCE = 1_700_000_000_000  # milliseconds since 1970
-TABLES = ("bought", "either", "priced", "titled", "pens", "pens_bought", "sold")
+TABLES = ("bought", "either", "priced", "charged", "titled", "pens", "pens_bought", "sold")
 
 
 def record(key: str | None, at: int, value: dict[str, object] | None) -> Record:
@@ -34,6 +34,7 @@ Wave = dict[str, list[Record]]
 WAVES: list[Wave] = [
     {
         "prices": [record("pen", 0, {"price": 1}), record("pen", 25, {"price": 2})],
+        "fees": [record("pen", 5, {"fee": 1})],
         "products": [record("pen", 0, {"title": "A pen"})],
         "clicks": [
             record("ada", 10, {"sku": "pen", "n": 1}),
@@ -46,6 +47,7 @@ WAVES: list[Wave] = [
     },
     {
         "prices": [record("ink", 40, {"price": 7}), record("pen", 50, None)],
+        "fees": [record("pen", 28, {"fee": 2}), record("pen", 50, {"fee": 3})],
         "products": [record("ink", 0, {"title": "An ink"})],
         "clicks": [record("cat", 45, {"sku": "ink", "n": 5}), record("ada", 60, {"sku": "pen", "n": 6})],
         "buys": [record("cat", 47, {"paid": 2}), record("dan", 61, {"paid": 3})],
@@ -61,16 +63,18 @@ WAVES: list[Wave] = [
 
 
 def topology(names: dict[str, str]) -> Topology:
-    """Clicks and buys within 10 ms of each other, clicks with prices and titles, and a join of a stored stream."""
+    """Clicks and buys within 10 ms of each other, clicks with prices, fees, titles, and a join of a stored stream."""
     builder = StreamsBuilder(f"joins-{names['clicks']}")
     clicks = builder.stream(names["clicks"], Consumed.json(key="user string", value="sku string, n int"))
     buys = builder.stream(names["buys"], Consumed.json(key="user string", value="paid int"))
     prices = builder.table(names["prices"], Consumed.json(key="sku string", value="price int"))
+    fees = builder.table(names["fees"], Consumed.json(key="sku string", value="fee int"), versioned=Versioned("1d"))
     products = builder.global_table(names["products"], Consumed.json(key="sku string", value="title string"))
     near = JoinWindows.of("10ms", grace="5ms")
     clicks.left_join(buys, within=near, select=["left.n", "right.paid"]).materialize("bought")
     clicks.outer_join(buys, within=near, select=["left.n", "right.paid"]).materialize("either")
     clicks.left_join(prices.filter("price > 0"), on="sku", select=["left.n", "right.price"]).materialize("priced")
+    clicks.left_join(fees, on="sku", grace="10ms", select=["left.n", "right.fee"]).materialize("charged")
     titled = clicks.join(products, on="sku", select=["left.n", "left.sku", "right.title"])
     titled.filter("n <> 3").materialize("titled")
     pens = clicks.filter("sku = 'pen'").materialize("pens")
@@ -85,7 +89,7 @@ def played(
 ) -> tuple[Doors, Topology, list[dict[str, list[tuple[object, ...]]]]]:
     """The waves, a tick each, and what every table gained in it."""
     config = {"retention.ms": "-1"}
-    names = {name: topic(name, config=config) for name in ("clicks", "buys", "prices", "products")}
+    names = {name: topic(name, config=config) for name in ("clicks", "buys", "prices", "fees", "products")}
     doors, made = Doors(engine, lakehouse, kafka), topology(names)
     gained: list[dict[str, list[tuple[object, ...]]]] = []
     seen: dict[str, set[tuple[object, ...]]] = {name: set() for name in TABLES}
@@ -139,6 +143,20 @@ def test_a_record_sees_a_topics_table_at_its_own_place_and_a_global_one_at_the_p
         sorted([("ada", 1, "pen", "A pen", 10), (None, 4, "pen", "A pen", 31)], key=repr),
         sorted([("cat", 5, "ink", "An ink", 45), ("ada", 6, "pen", "A pen", 60)], key=repr),
     ]
+
+
+def test_a_record_sees_a_versioned_table_as_of_its_own_time_once_its_grace_is_over(played: Played) -> None:
+    doors, made, gained = played
+    assert [wave["charged"] for wave in gained] == [
+        [("ada", 1, 1, 10), ("ben", 2, None, 20)],
+        sorted([("ada", 3, 2, 30), (None, 4, 2, 31), ("cat", 5, None, 45)], key=repr),
+        [("ben", 7, 2, 44), ("eve", 8, None, 46)],  # too late to wait, and looked up all the same
+        [],
+        [],
+    ]
+    position = lake.state(doors, made, "charged").position
+    assert list(position.seen.values()) == [(SINCE + 50) * 1000]
+    assert position.dropped == {"null value": 1}
 
 
 def test_a_stored_stream_is_joined_and_counted_like_a_topic(played: Played) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from spark.topology.topology import Table
 from tests.simulation import LEFT, Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
@@ -91,18 +91,18 @@ class Case:
     happened: Happened
 
 
-def times(number: int, before: int | None, after: int | None) -> int:
-    """The number of a world that tells its stream times."""
-    then, now = (NEVER if time is None else time // MILLISECOND for time in (before, after))
-    assert max(then, now) <= NEVER
-    return (number * (NEVER + 1) + then) * (NEVER + 1) + now
+def times(number: int, *known: int | None) -> int:
+    """The number of a world that tells its stream times, before and after, and the time of its versioned tables."""
+    for time in known:
+        assert time is None or time // MILLISECOND < NEVER
+        number = number * (NEVER + 1) + (NEVER if time is None else time // MILLISECOND)
+    return number
 
 
-def told(world: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
-    """Both stream times of a world, in microseconds, by its number."""
-    now, then = world % (NEVER + 1), F.floor(world / (NEVER + 1)) % (NEVER + 1)
-    before, after = (F.when(time != NEVER, time * MILLISECOND) for time in (then, now))
-    return before, after
+def told(world: SparkColumn) -> list[SparkColumn]:
+    """These three times of a world, in microseconds, by its number."""
+    parts = [F.floor(world / (NEVER + 1) ** place) % (NEVER + 1) for place in (2, 1, 0)]
+    return [F.when(part != NEVER, part * MILLISECOND) for part in parts]
 
 
 def drawn(rng: random.Random, topics: Sequence[str], size: int, spread: bool = True) -> list[Row]:
@@ -178,6 +178,8 @@ class Kind:
     pinned: tuple[Node, ...] = ()
     told: tuple[Node, ...] = ()
     spread: bool = True
+    versioned: bool = False
+    """Whether the tables that are told are versioned."""
 
     def cases(self, seed: int, worlds: int, meaning: Meaning) -> Iterator[Case]:
         """The spans of some worlds, cut in several ways.
@@ -216,9 +218,13 @@ class Kind:
         own: list[Row] = []
         time: int | None = None
         for index, (newer, here) in enumerate(zip(spans, happened, strict=True)):
-            before, now = now, {name: newest(name, rows, newer) for name, rows in now.items()}
+            seen = greatest(self.told, older) if self.versioned else None
             batched = [record | {"_batch": index} for record in newer]
-            number = times(next(numbers), time, here.time)
+            if self.versioned:
+                before, now = now, {name: newest_by_time(name, older + batched) for name in now}
+            else:
+                before, now = now, {name: newest(name, rows, newer) for name, rows in now.items()}
+            number = times(next(numbers), time, here.time, seen)
             cases.append(Case(number, older, batched, pins[index] | before, pins[index + 1] | now, own, here))
             older, own, time = older + batched, own + here.emitted, here.time
         return cases, happened
@@ -232,6 +238,24 @@ def newest(table: Node, rows: Rows, span: Sequence[Row]) -> Rows:
     for _, record in visited(in_queues(span, {0: [told]})):
         lookups.tell(table, told, record)
     return lookups.tables[table]
+
+
+def newest_by_time(table: Node, records: Sequence[Row]) -> Rows:
+    """A versioned table of the records so far."""
+    found = sorted(keyed(table, records), key=lambda row: (row["_timestamp"] is not None, *(row[n] for n in OURS)))
+    return {key: row for key, row in {(0, row["k"]): row for row in found}.items() if not row["_deleted"]}
+
+
+def greatest(tables: Sequence[Node], records: Sequence[Row]) -> int | None:
+    """The greatest timestamp in some tables of records."""
+    known = [row["_timestamp"] for table in tables for row in keyed(table, records) if row["_timestamp"] is not None]
+    return max(known, default=None)
+
+
+def keyed(table: Node, records: Sequence[Row]) -> list[Row]:
+    """The records of a table's topic that have a key."""
+    assert isinstance(table, Scan)
+    return [row for row in records if row["_topic"] == table.table and row["k"] is not None]
 
 
 def check_invariance(whole: Sequence[Happened], pieces: Sequence[Happened]) -> None:
@@ -281,11 +305,15 @@ class Spans:
     own: DataFrame
     time_before: SparkColumn | int | None
     time_after: SparkColumn | int | None
+    seen: Mapping[str, int | SparkColumn] = field(default_factory=dict)
+    apart: tuple[str, ...] = ("world",)
     few: bool = True
 
-    def at(self, time_before: int | None, time_after: int | None = None) -> Spans:
+    def at(
+        self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None
+    ) -> Spans:
         """The same spans between two stream times of all of them."""
-        return replace(self, time_before=time_before, time_after=time_after)
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed now."""
@@ -336,7 +364,9 @@ def spans(session: SparkSession, kind: Kind, cases: Sequence[Case]) -> Spans:
         for row in case.own
     ]
     had = session.createDataFrame(own, f"world bigint, _micros bigint, _left {IDENTITY}, _right {IDENTITY}")
-    return Spans(Frames(before), Frames(after), new, timed(had), *told(F.col("world")))
+    then, now, seen = told(F.col("world"))
+    seen_in = {f"_landing/{scan.table}": seen for scan in kind.told if isinstance(scan, Scan) and kind.versioned}
+    return Spans(Frames(before), Frames(after), new, timed(had), then, now, seen_in)
 
 
 def records(session: SparkSession, topic: str, worlds: Sequence[tuple[int, Sequence[Row]]]) -> DataFrame:
@@ -393,14 +423,16 @@ def check_memory(session: SparkSession, kind: Kind, seed: int, size: int, meanin
     cases, _ = kind.run(count(), pieces, tables, meaning)
     clock, lost, own = Clock(), Counter[str](), None
     for case in (replace(case, number=0) for case in cases):
-        was, span = clock.time, spans(session, kind, [case])
+        was, seen, span = clock.time, clock.seen, spans(session, kind, [case])
         clock, arrived = clocked(kind.plan, span, clock)
-        span = replace(span.at(was, clock.time), own=span.own if own is None else own)
+        span = replace(span.at(was, clock.time, seen), own=span.own if own is None else own)
         compare(kind.plan, [case], span)
         found = emitted(Table("table", kind.plan, followed=True), span, 0)
         own = (found if own is None else own.unionByName(found)).localCheckpoint()
         lost += Counter(reason for _, reason in case.happened.dropped.elements())
-        should = Clock(case.happened.time, dict(lost)), behind(kind.plan, case.newer, was)
+        known = greatest(kind.told, [*case.older, *case.newer]) if kind.versioned else None
+        there = {} if known is None else {f"_landing/{name}": known for name in kind.topics if table(name) in kind.told}
+        should = Clock(case.happened.time, dict(lost), there), behind(kind.plan, case.newer, was)
         if (clock, arrived) != should:
             raise Broken("clock", Counter([str((clock, arrived))]), Counter([str(should)]))
 

@@ -16,7 +16,7 @@ from tests.laws.worlds import table
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -72,6 +72,16 @@ class Stale:
     def time_after(self) -> int | Column | None:
         """As it is."""
         return self.span.time_after
+
+    @property
+    def seen(self) -> Mapping[str, int | Column]:
+        """As it is."""
+        return self.span.seen
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """As it is."""
+        return self.span.apart
 
     def none(self, frame: DataFrame) -> bool:
         """As it is."""

@@ -66,6 +66,13 @@ def looked_up(left: Node, right: Node, how: How, on: str = "k", told: Node | Non
     return Join(left, right, how, ("world", on), select, columns, "left", told, sent=told is None)
 
 
+def versioned(how: How, history: int, grace: int | None = None, on: str = "k", left: Node = L, **view: str) -> Kind:
+    """A record with the value of its own time, from a versioned table or a view of one."""
+    right = selected(TABLE, **view) if view else TABLE
+    join = replace(looked_up(left, right, how, on, T), history=history, grace=grace)
+    return Kind(join, ("l", "m", "t") if left is not L else ("l", "t"), told=(TABLE,), versioned=True)
+
+
 def twice(first: Join, right: Node, how: How) -> Join:
     """A chain: what the first lookup found says what the second one asks for."""
     select = (*((c.name, f"left.{c.name}") for c in COLUMNS[:3]), ("v", "right.v"), ("r", "left.r"))
@@ -118,6 +125,17 @@ LOOKUPS: dict[str, Kind] = {
     "merge of found and not": Kind(Union(plain(looked_up(L, G, "inner", "f")), plain(M)), LM, (G,)),
     "stateless": Kind(Union(exploded(selected(L, "v > 0")), Union(exploded(M), exploded(selected(L, v="v + 1")))), LM),
 }
+VERSIONED: dict[str, Kind] = {
+    "versioned-inner": versioned("inner", 30),
+    "versioned-left": versioned("left", 30),
+    "versioned-left, by an expression, a view": versioned("left", 4, on="f", where="v > 0", v="v + 1"),
+    "versioned-left, of a short history": versioned("left", 3),
+    "versioned-inner, with grace": versioned("inner", 30, 4),
+    "versioned-left, with grace": versioned("left", 30, 4),
+    "versioned-left, with grace, of a short history": versioned("left", 3, 3),
+    "versioned-left, with no grace at all": versioned("left", 3, 0),
+    "versioned-left, with grace, over merge and filter": versioned("left", 6, 2, left=Union(L, selected(M, "v > 0"))),
+}
 JOINS: dict[str, Kind] = {
     f"{how}, {name}": Kind(joined(L, M, how, *window), LM) for name, window in WINDOWS.items() for how in HOWS
 }
@@ -130,12 +148,18 @@ OVER: dict[str, Kind] = {
     "over flat_map": Kind(joined(exploded(L), exploded(M), "outer", 2, 2, 1), LM),
     "self-join over flat_map": Kind(joined(exploded(L), exploded(L), "left", 1, 2, 1), ("l",)),
 }
-KINDS = LOOKUPS | JOINS | OVER
+KINDS = LOOKUPS | VERSIONED | JOINS | OVER
 FAILED: tuple[tuple[str, int], ...] = ()
 """Kinds, and seeds of worlds, that once broke the law."""
 
-# Every kind of lookup, each of the windows with one kind of join in turn, and joins over other operators.
-SOME = [*LOOKUPS, *(f"{HOWS[(number + 1) % 3]}, {name}" for number, name in enumerate(WINDOWS)), *OVER]
+# Every kind of lookup, every second one back in time, each of the windows with one kind of join in turn, and joins over
+# other operators.
+SOME = [
+    *LOOKUPS,
+    *list(VERSIONED)[::2],
+    *(f"{HOWS[(number + 1) % 3]}, {name}" for number, name in enumerate(WINDOWS)),
+    *OVER,
+]
 
 MEANING: Meaning = {
     **{c.name: partial(lambda name, row, _: row[name], c.name) for c in COLUMNS},
@@ -160,7 +184,9 @@ def test_what_is_emitted_depends_on_the_order_of_records_alone(session: SparkSes
     check(session, KINDS[name], seed, WORLDS, MEANING)
 
 
-@pytest.mark.parametrize("name", ["table, left", "global, inner", "outer, asymmetric", "over merge"])
+@pytest.mark.parametrize(
+    "name", ["table, left", "global, inner", "outer, asymmetric", "over merge", "versioned-left, with grace"]
+)
 def test_a_stream_remembers_its_own_rows_and_its_time(session: SparkSession, name: str) -> None:
     check_memory(session, KINDS[name], seed=len(name), size=150, meaning=MEANING)
 

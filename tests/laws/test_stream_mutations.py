@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.operators import lookup, order, stream_join
+from spark.operators import lookup, order, stream_join, versioned
+from spark.operators import told as lookup_told
 from spark.operators.algebra import PRESENT
 from tests.laws import streams
 from tests.laws.test_stream_laws import KINDS, MEANING
@@ -162,7 +163,7 @@ BUGS = {
     "a row that was deleted is still found": Bug(
         lookup,
         "changed",
-        lambda right, told, changed=lookup.changed: changed(right, told).withColumn(PRESENT, F.lit(True)),
+        lambda right, told, changed=lookup_told.changed: changed(right, told).withColumn(PRESENT, F.lit(True)),
         "table, inner",
         "records",
     ),
@@ -179,6 +180,66 @@ BUGS = {
         "records",
     ),
 }
+
+
+def at_its_place(
+    join: Join,
+    asked: DataFrame,
+    told: DataFrame,
+    newest: Callable[..., DataFrame] = versioned.newest,
+) -> DataFrame:
+    """Every record looks up as of the greatest time of all."""
+    return newest(join, asked.withColumn("_time", F.lit(2**62)), told)
+
+
+def passed_by(
+    join: Join, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
+) -> DataFrame:
+    """What waited stands at the end of its span."""
+    until = F.lit(span.time_after)
+    return released(join, new, span).withColumn("_reached", F.when(versioned.due(join) <= until, until))
+
+
+def since_now(
+    join: Join, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
+) -> DataFrame:
+    """Nothing waits from before."""
+    return released(join, new, replace(span, before=streams.Frames({n: never(f) for n, f in span.before.read.items()})))
+
+
+VERSIONED_BUGS = {
+    "the newest version is found, whatever the record's time": Bug(
+        versioned, "newest", at_its_place, "versioned-left", "records"
+    ),
+    "a version is found that comes later": Bug(
+        versioned, "unforeseen", lambda *given: given[1], "versioned-left", "records"
+    ),
+    "an earlier version is forgotten": Bug(versioned, "earlier", lambda *_: None, "versioned-left", "records"),
+    "the history has no end": Bug(
+        versioned, "forgotten", lambda _: F.lit(False), "versioned-left, of a short history", "records"
+    ),
+    "the history is counted from the time reached": Bug(
+        versioned,
+        "table_time",
+        lambda _, asked, *__: asked.withColumn("_known", F.col("_at")),
+        "versioned-left, of a short history",
+        "records",
+    ),
+    "what waits is let go an instant late": Bug(
+        versioned,
+        "due",
+        lambda join, due=versioned.due: due(join) + 1,
+        "versioned-left, with grace, of a short history",
+        "records",
+    ),
+    "what waited looks up at the span's end": Bug(
+        versioned, "released", passed_by, "versioned-left, with grace, of a short history", "records"
+    ),
+    "who waits is forgotten behind a span": Bug(
+        versioned, "released", since_now, "versioned-left, with grace, of a short history", "records"
+    ),
+}
+BUGS |= VERSIONED_BUGS
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from spark.operators.order import reached
 from spark.topology.nodes import Column, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -126,6 +126,8 @@ class Moves:
     own: DataFrame
     time_before: int | None = None
     time_after: int | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""

@@ -45,6 +45,8 @@ class DrawnSpan:
     before: Drawn = field(default_factory=lambda: Drawn({}))
     time_before: int | Column | None = None
     time_after: int | Column | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""

@@ -156,3 +156,30 @@ def test_a_versioned_table_says_so() -> None:
     assert "the newest record of every key of topic prices, by timestamp (versioned, history 36h)" in (
         builder.build().describe("prices")
     )
+
+
+def test_a_look_back_says_how_far_and_what_waits() -> None:
+    builder = StreamsBuilder("shop")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    prices = builder.table("prices", Consumed.json(key="sku string", value="price int"), versioned=Versioned("36h"))
+    clicks.join(prices, on="sku", select=["left.sku", "right.price"]).materialize("priced")
+    clicks.join(prices, on="sku", grace="5s", select=["left.sku", "right.price"]).materialize("patient")
+    topology = builder.build()
+    assert topology.describe("priced") == (
+        "priced\n"
+        "  key: user string\n"
+        "  columns: sku string, price int\n"
+        "  is: stream-table inner join on sku, prices as of the record's event time, "
+        "no further back than 36h before the table's own time\n"
+        "    left: the records of topic clicks\n"
+        "    right: prices\n"
+        "  a change of _landing/clicks costs: the new records, each looked up once in prices; "
+        "of one that is older than the row there, all records of its key\n"
+        "  a change of prices costs: nothing by itself; it is looked up\n"
+        "  a change of _landing/prices costs: nothing by itself; it is looked up\n"
+    )
+    patient = topology.describe("patient")
+    assert "; looked up when stream time reaches the record's time and 5s of grace; kept: nothing, " in patient
+    assert "reads records of the last 5s again\n" in patient
+    assert "costs: the new records, and the records of 5s before them, each looked up once in prices; " in patient
+    assert Topology.from_dict(topology.to_dict()) == topology

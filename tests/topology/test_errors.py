@@ -25,6 +25,12 @@ Act = Callable[[Shop], object]
 WINDOWS = JoinWindows.of("10s", grace="1m")
 
 
+def prices(shop: Shop) -> KTable:
+    """A versioned table."""
+    declared = Consumed.json(key="sku string", value="price int")
+    return shop.builder.table("prices", declared, versioned=Versioned("1d"))
+
+
 def raised(act: Act) -> str:
     """The message of a mistake made on the one line of a lambda; its last line is that line."""
     with pytest.raises(TopologyError) as caught:
@@ -333,6 +339,31 @@ def test_a_global_table_is_no_left_side(method: str) -> None:
             ),
         ),
         (
+            "join of clicks with customers",
+            "grace= waits for a versioned table, which the right side is not, or no longer",
+            lambda shop: shop.clicks.join(shop.customers, on="user_id", grace="1s", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with select_key",
+            "grace= waits for a versioned table, which the right side is not, or no longer",
+            lambda shop: shop.clicks.join(prices(shop).select_key("price"), on="1", grace="1s", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with products",
+            "grace= waits for a versioned table",
+            lambda shop: shop.clicks.join(shop.products, on="sku", grace="1s", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with filter of prices",
+            "grace is 25h, and the history of prices is 1d",
+            lambda shop: shop.clicks.join(prices(shop).filter("price > 0"), on="sku", grace="25h", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with prices",
+            "'soon' is no length of time",
+            lambda shop: shop.clicks.join(prices(shop), on="sku", grace="soon", select=["left.sku"]),
+        ),
+        (
             "JoinWindows of join of clicks with clicks",
             "'ten' is no length of time",
             lambda shop: shop.clicks.join(shop.clicks, within=JoinWindows.of("ten", grace="0s"), select=["left.sku"]),
@@ -363,6 +394,18 @@ def test_what_a_stream_cannot_join_is_told(starts: str, told: str, ask: Callable
         (
             "a join of two streams is no view",
             lambda shop: shop.clicks.join(shop.clicks, within=WINDOWS, select=["left.sku"]),
+        ),
+        (
+            "a join with grace= is no view",
+            lambda shop: shop.clicks.join(prices(shop), on="sku", grace="1s", select=["left.sku"]),
+        ),
+        (
+            "it reads join of clicks with products, whose records are not kept",
+            lambda shop: (
+                shop.clicks.join(shop.products, on="sku", select=["left.sku"])
+                .join(prices(shop), on="sku", grace="1s", select=["left.sku"])
+                .materialize("n")
+            ),
         ),
         (
             "it reads join of clicks with products, whose records are not kept",
@@ -408,6 +451,52 @@ def test_lone_records_have_no_place_in_the_order_of_time(reads: Callable[[Shop, 
     with pytest.raises(TopologyError) as caught:
         shop.builder.build()
     assert "left_join of clicks with clicks tells of lone records when time has closed them" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda shop, priced: priced.filter("sku > 'a'").join(shop.clicks, within=WINDOWS, select=["left.sku"]),
+        lambda _shop, priced: priced.group_by("sku").windowed_by(TimeWindows.of("1m", grace="0s")).count(),
+    ],
+)
+def test_what_waited_would_be_late_in_windows(reads: Callable[[Shop, KStream], KStream | KTable]) -> None:
+    shop = Shop()
+    priced = shop.clicks.join(prices(shop), on="sku", grace="1s", select=["left.sku"]).materialize("priced")
+    reads(shop, priced).materialize("read")
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    assert "join of clicks with prices tells of its records when their grace is over" in str(caught.value)
+
+
+def test_what_waited_is_looked_up_from_and_counted() -> None:
+    shop = Shop()
+    priced = shop.clicks.join(prices(shop), on="sku", grace="1s", select=["left.sku"]).materialize("priced")
+    priced.join(shop.customers, on="user_id", select=["left.sku"]).materialize("named")
+    priced.group_by("sku").count().materialize("counted")
+    assert shop.builder.build().table("priced").followed
+
+
+@pytest.mark.parametrize(
+    ("whole", "stored"),
+    [
+        (True, lambda clicks: clicks.map_values(["upper(sku) AS sku"])),
+        (True, lambda clicks: clicks.merge(clicks)),
+        (False, lambda clicks: clicks.filter("sku > 'a'")),
+        (False, lambda clicks: clicks.filter("sku > 'a'").merge(clicks.filter("sku > 'b'"))),
+        (False, lambda clicks: clicks.to_table().materialize("newest").to_stream()),
+    ],
+)
+def test_nothing_waits_for_a_time_that_is_hidden(whole: bool, stored: Callable[[KStream], KStream]) -> None:
+    shop = Shop()
+    read = stored(shop.clicks).materialize("stored")
+    read.map_values(["sku"]).join(prices(shop), on="sku", grace="1s", select=["left.sku"]).materialize("priced")
+    if whole:
+        assert shop.builder.build()
+        return
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    assert "it waits for stream time, which may pass between the records of" in str(caught.value)
 
 
 def test_lone_records_are_looked_up_and_counted() -> None:
