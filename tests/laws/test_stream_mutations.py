@@ -212,7 +212,7 @@ VERSIONED_BUGS = {
         versioned, "newest", at_its_place, "versioned-left", "records"
     ),
     "a version is found that comes later": Bug(
-        versioned, "unforeseen", lambda *given: given[1], "versioned-left", "records"
+        versioned, "unforeseen", lambda *given: given[1], "versioned-inner", "records"
     ),
     "an earlier version is forgotten": Bug(versioned, "earlier", lambda *_: None, "versioned-left", "records"),
     "the history has no end": Bug(
