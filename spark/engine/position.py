@@ -168,7 +168,9 @@ def read(path: str, table: str) -> State | None:
     except TableNotFoundError:
         return None
     anchor = _anchor(delta, path, table)
-    newest = next(_commits(history, anchor))
+    ours = _commits(history, anchor)
+    newest = next(ours)
+    next(ours, None)  # what was restored between the newest commit and the one before, the newest knew nothing of
     position = newest.position
     fence = delta.transaction_version(app(anchor))
     if fence != position.n and not (fence is None and position.n == 0):

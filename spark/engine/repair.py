@@ -166,12 +166,12 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
-        pins = pin(doors, topology, target)
+        state = _renewed(doors, topology, target, path, run)
+        pins = pin(doors, topology, target)  # after the state: a step in between would be further than the pins
         if not pins.inputs:
             raise InputChanged(
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
-        state = _renewed(doors, topology, target, path, run)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
             if overtaken(state, work):
                 continue
@@ -240,6 +240,7 @@ def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None
         now = positions.salvage(path, name)
         if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
             fresh = replace(table.unpositioned(name, table.new_epoch(), run), data_version=now.data_version)
-            table.anchor(session, path, fresh, given)
+            with commit.races():  # another rebuild anchors at this moment: its epoch is as new
+                table.anchor(session, path, fresh, given)
     finally:
         session.stop()

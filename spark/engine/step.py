@@ -173,6 +173,7 @@ def working(
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
             state = table.create(session, path, name, schema, run, definition(topology, target))
+            check_definition(topology, target, state)  # a run of another definition may have created it
         position = replace(
             state.position,
             n=state.position.n + 1,

@@ -1,0 +1,181 @@
+"""What must hold of a lake, whatever happened: judged by its logs and by what was ever sent, not by the engine's code.
+
+Names: `lost` and `duplicated` records; a version that is `impossible`, since it is not its query at its position; a
+commit made `twice` or in `vain`, with a `gap` before it, or `back` to an earlier cut; `mixed` cuts in one version; a client that was told what is not so, a `lie`; a lake that does not
+come to rest is `stuck`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from spark.engine.changes import LANDING
+from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
+from spark.engine.land import Landed
+from spark.engine.pin import before
+from spark.engine.position import ANCHOR, RETIRED, Position
+from spark.engine.repair import rebuild
+from spark.engine.step import Stepped
+from spark.engine.table import DEFINITION
+from spark.engine.tick import Ticked, tick
+from tests.protocol.operators import computed
+from tests.protocol.world import MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.protocol.delta import Version
+    from tests.protocol.world import World
+
+EXPIRED = "records expired before they were landed, and it was said"
+ROUNDS = 30  # ticks in which a lake must come to rest: slices take a record a tick
+
+
+def judged(world: World) -> list[str]:
+    """What is wrong with a world, when all that is left to do was done."""
+    wrong = settle(world)
+    expired = wrong == [EXPIRED]
+    if expired:
+        wrong = []
+    for path in sorted(world.lake.logs):
+        wrong += versions(world, path)
+    return wrong or told(world) + ([] if expired else ended(world))
+
+
+def settle(world: World) -> list[str]:
+    """Tick, without any fault, until there is nothing to do; rebuild what says that it needs it."""
+    for number in range(ROUNDS):
+        done = tick(world.doors, world.topology, f"settling {number}")
+        for name, error in done.failed.items():
+            if name.startswith(LANDING) or not isinstance(error, (PositionLost, PlanChanged, InputChanged, NoCommonCut)):
+                if isinstance(error, OffsetsExpired):
+                    return [EXPIRED]
+                return [f"stuck: {name} cannot go on: {type(error).__name__}: {error}"]
+            try:
+                rebuild(world.doors, world.topology, world.topology.table(name), f"rebuilding {number}")
+            except EngineError as again:
+                return [f"stuck: {name} cannot be rebuilt: {type(again).__name__}: {again}"]
+        outcomes = {one.outcome for one in (*done.landed, *done.stepped)}
+        if not done.failed and outcomes <= {"idle", "waiting"}:
+            waiting = [one.table for one in done.stepped if one.outcome == "waiting"]
+            return [f"stuck: {', '.join(waiting)} waits for ever"] if waiting else []
+    return [f"stuck: no rest after {ROUNDS} ticks"]
+
+
+def own(world: World, path: str) -> Iterator[tuple[int, Version, Position, bool]]:
+    """The commits of a table in the epoch that it then had; and whether one was restored since the one before it."""
+    restored = False
+    for number, version in enumerate(world.lake.logs[path].versions):
+        restored = restored or version.operation == "RESTORE"
+        at = Position.from_json(version.metadata)
+        anchor = Position.from_json(version.properties.get(ANCHOR))
+        if at is None or anchor is None or at.table != path or at.epoch != anchor.epoch or at.n == RETIRED:
+            continue
+        if at.n == 0:
+            restored = False
+        elif version.app == f"{path}/{at.epoch}":
+            yield number, version, at, restored
+            restored = False
+
+
+def versions(world: World, path: str) -> list[str]:
+    """Every version of a table that names a position is possible."""
+    wrong: list[str] = []
+    earlier: dict[str, Position] = {}
+    for number, version, at, restored in own(world, path):
+        where = f"version {number} of {path}, number {at.n}"
+        was = earlier.get(at.epoch)
+        if was is not None and at.n <= was.n:
+            wrong.append(f"twice: {where} after {was.n}")
+        if was is not None and was.n + 1 != at.n:
+            wrong.append(f"gap: {where} after {was.n}")
+        if was is not None and any(before(at.cut[topic], was.cut[topic]) for topic in was.cut.keys() & at.cut.keys()):
+            wrong.append(f"back: {where} is before {was.n}")
+        if was is not None and not at.whole and (at.cut, at.inputs, at.release) == (was.cut, was.inputs, was.release):
+            wrong.append(f"vain: {where} moved nothing since {was.n}")
+        earlier[at.epoch] = at
+        if not restored:
+            wrong += landing(world, path, version, at, where) if LANDING in path else derived(world, version, at, where)
+    return wrong
+
+
+def landing(world: World, path: str, version: Version, at: Position, where: str) -> list[str]:
+    """The data is exactly the records up to the offsets."""
+    [(topic, ends)] = at.cut.items()
+    should = Counter(world.broker.between(topic.partition("/")[2], at.floor, ends.offsets))
+    there = Counter(version.rows)
+    lost, more = should - there, there - should
+    wrong = [f"lost: {where} of {path} has not {sorted(lost)}"] if lost else []
+    return wrong + ([f"duplicated: {where} of {path} has {sorted(more)} too often"] if more else [])
+
+
+def derived(world: World, version: Version, at: Position, where: str) -> list[str]:
+    """The rows are the query over the versions that the commit names, and these agree on every topic."""
+    topology = at.table.partition("/")[0]
+    mark = MARKS[version.properties[DEFINITION]]
+    should = computed(world.lake, topology, mark, at.inputs, at.cut)
+    keys = Counter(key for key, _ in version.rows)
+    wrong = [f"duplicated: {where} has {key} {count} times" for key, count in keys.items() if count > 1]
+    if dict(version.rows) != should:
+        wrong.append(f"impossible: {where} is {dict(version.rows)}, and should be {should}")
+    return wrong + mixed(world, at, where)
+
+
+def mixed(world: World, at: Position, where: str) -> list[str]:
+    """Every input, at the version that is named, was at the cut that is named."""
+    wrong = []
+    for name, pinned in at.inputs.items():
+        path = f"{at.table.partition('/')[0]}/{name}"
+        log = world.lake.logs[path].versions
+        rows = sorted(log[pinned.version].rows)
+        cuts = [was.cut for _, version, was, _ in own(world, path) if sorted(version.rows) == rows]
+        if name.startswith(LANDING):
+            agree = any(not before(cut[topic], at.cut[topic]) for cut in cuts for topic in cut)
+        else:
+            agree = any(cut.items() <= at.cut.items() for cut in cuts)
+        if not agree:
+            wrong.append(f"mixed: {where} names {name} at {pinned.version}, which was never at {at.cut}")
+    return wrong
+
+
+def told(world: World) -> list[str]:
+    """Who was told of a commit finds it."""
+    wrong = []
+    for who, what in world.told:
+        results = [*what.landed, *what.stepped] if isinstance(what, Ticked) else [what]
+        for result in results:
+            if isinstance(result, Landed | Stepped) and result.outcome in ("landed", "stepped", "positioned"):
+                at = result.position if isinstance(result, Landed) else result.after and result.after.position
+                assert at is not None
+                if not any(made == at and not restored for _, _, made, restored in own(world, at.table)):
+                    wrong.append(f"lie: {who} was told that {at.table} was committed with number {at.n} by {at.run}")
+    return wrong
+
+
+def ended(world: World) -> list[str]:
+    """In the end everything is there, once, up to the ends of the topics."""
+    wrong = []
+    ends = world.broker.end_offsets([source.topic for source in world.topology.sources])
+    expected: dict[str, dict[Any, Any]] = {}
+    for source in world.topology.sources:
+        path = f"{world.topology.name}/{source.landing}"
+        landed = {row for row in world.lake.log(path).versions[-1].rows} if world.lake.log(path).versions else set()
+        floor = next((at.floor for *_, at, _ in own(world, path)), {})
+        sent = world.broker.between(source.topic, floor, ends[source.topic].offsets)
+        if landed != set(sent):
+            wrong.append(f"lost: in the end {path} has {sorted(landed)} of {sent}")
+        newest = {key: value for _, (key, value) in sorted(sent)}
+        expected[source.topic] = {key: value for key, value in newest.items() if value is not None}
+    for table in world.topology.tables:
+        path = f"{world.topology.name}/{table.name}"
+        if table.name not in expected:
+            mark = MARKS[world.lake.log(path).versions[-1].properties[DEFINITION]]
+            rows: dict[Any, dict[str, Any]] = {}
+            for scan in table.inputs:
+                for key, row in expected[scan.table].items():
+                    rows.setdefault(key, {})[scan.table] = row
+            expected[table.name] = {key: (mark, tuple(sorted(parts.items()))) for key, parts in rows.items()}
+        if sorted(world.lake.log(path).versions[-1].rows) != sorted(expected[table.name].items()):
+            wrong.append(f"lost: in the end {path} is {world.lake.log(path).versions[-1].rows}")
+    return wrong
