@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults fuzz conformance record check fmt bench up down ui
+.PHONY: help setup demo test faults protocol fuzz conformance record check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -23,6 +23,9 @@ test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks s
 
 faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)
+
+protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some four minutes; ARGS="--seed 7" tells one
+	$(BIN)/python -m tests.protocol $(ARGS)
 
 conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20 minutes; needs a JDK; ARGS="--cases 50" asks less
 	$(BIN)/python -m tests.conformance $(ARGS)

@@ -199,6 +199,14 @@ def salvage(path: str, table: str) -> State:
     return _state(delta, delta.version(), nothing, {})
 
 
+def open_epochs(path: str, table: str) -> list[Position]:
+    """A position of every epoch in which somebody can still commit: RESTORE may have taken a table back behind some."""
+    delta, history = _history(path)
+    told = [Position.from_json(entry.metadata) for entry in history]
+    found = {app(one): one for one in [*told, _anchor(delta, path, table)] if one is not None and one.table == table}
+    return [one for one in found.values() if delta.transaction_version(app(one)) != RETIRED]
+
+
 def commits(path: str, table: str, until: int | None = None) -> Iterator[Commit]:
     """The commits of this table's epoch that stand (up to a version), newest first.
 

@@ -230,12 +230,12 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:
-    """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
+    """Close the epochs there were, so that no writer of them can still commit, and anchor a new one."""
     old = positions.salvage(path, name).position
     session = doors.engine.session()
     try:
         nothing = session.read.format("delta").load(path).where("false")
-        if not any(commit.retire(nothing, path, old) for _ in range(TRIES)):
+        if not all(_closed(nothing, path, epoch) for epoch in positions.open_epochs(path, name)):
             raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of its topology")
         now = positions.salvage(path, name)
         if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
@@ -244,3 +244,8 @@ def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None
                 table.anchor(session, path, fresh, given)
     finally:
         session.stop()
+
+
+def _closed(nothing: DataFrame, path: str, epoch: Position) -> bool:
+    """Whether an epoch could be closed; a writer of it may be in the way, again and again."""
+    return any(commit.retire(nothing, path, epoch) for _ in range(TRIES))

@@ -1,166 +1,176 @@
-"""Bugs of the protocol, planted in the engine's code; each is one that somebody could have written."""
+"""Bugs of the protocol, planted in the engine's code: each is one that somebody could have written.
+
+Where the engine has two lines of defence, a bug takes both away: alone, either of them holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from spark.engine import commit, land, pin, position, repair, step, table
 from spark.engine.commit import APP, METADATA, NUMBER
-from spark.engine.position import ANCHOR, Position, State
+from spark.engine.position import ANCHOR, RETIRED, Commit, Position, State
+from tests.protocol.engine import Engine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.protocol.engine import Frame, Session
     from tests.protocol.world import Simulation
+
+Instead = tuple[object, str, object]
+"""A module, a name in it, and what stands there instead."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """What stands in the place of something, and what the oracle calls what comes of it: any of these words."""
+    """What is planted, and what the oracle calls what comes of it."""
 
-    instead: Callable[[Simulation], list[tuple[object, str, object]]]
-    called: tuple[str, ...]
+    instead: Callable[[Simulation], list[Instead]]
+    called: str
+    kind: str | None = None
+    """The kind of schedule that shows it; None: many do."""
+
+    @contextmanager
+    def planted(self, simulation: Simulation) -> Iterator[None]:
+        """The engine with the bug."""
+        with ExitStack() as patches:
+            for owner, name, value in self.instead(simulation):
+                patches.enter_context(patch.object(owner, name, value))
+            yield
 
 
-def _trusted(path: str, at: Position) -> State | None:
+append, races, unpositioned, range_ = commit.append, commit.races, table.unpositioned, land._range
+commits, session, state_of = position._commits, Engine.session, position.read
+
+
+def trusted(path: str, at: Position) -> State | None:
     """What was asked for is taken for what happened."""
-    state = position.read(path, at.table)
+    state = state_of(path, at.table)
     return None if state is None else replace(state, position=at)
 
 
 @contextmanager
-def _deaf(*_: str) -> Iterator[list[Any]]:
-    """A lost race is taken for none."""
-    lost: list[Any] = []
-    with RACES() as lost:
+def won(*_: str) -> Iterator[list[Any]]:
+    """No race was ever lost."""
+    with races():
         yield []
 
 
-RACES = commit.races
-
-
-def _offsets_first(frame: Frame, path: str, at: Position) -> State | None:
-    done = APPEND(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
+def offsets_first(frame: Frame, path: str, at: Position) -> State | None:
+    """Two commits: position, then rows."""
+    done = append(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
     frame.write.format("delta").mode("append").save(path)
     return done
 
 
-def _data_first(frame: Frame, path: str, at: Position) -> State | None:
+def data_first(frame: Frame, path: str, at: Position) -> State | None:
+    """Two commits: rows, then position."""
     frame.write.format("delta").mode("append").save(path)
-    return APPEND(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
+    return append(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
 
 
-APPEND = commit.append
-
-
-def _kept_settings(session: Session, statement: str, path: str, at: Position) -> State | None:
-    """Settings that are never unset, of a session that is used again; what is set already is left."""
+def settings_kept(session: Session, statement: str, path: str, at: Position) -> State | None:
+    """A MERGE that sets what is not set yet, and unsets nothing."""
     for setting, value in ((APP, position.app(at)), (NUMBER, str(at.n)), (METADATA, at.to_json())):
         session.settings.setdefault(setting, value)
-    with commit.races() as race:
+    with races() as race:
         session.sql(statement).collect()
     return None if race else commit._read_back(path, at)
 
 
-def _one_session(simulation: Simulation) -> Callable[..., Any]:
-    """One session for all that a client does."""
-    opened: dict[tuple[int, object], Any] = {}
+def one_session() -> Callable[[Engine], Any]:
+    """A session that a client uses for all its tables."""
+    opened: WeakKeyDictionary[Engine, dict[object, Any]] = WeakKeyDictionary()
 
-    def session(engine: Any) -> Any:
-        of = (id(simulation.world), engine.turns.client, engine.lake.life)
-        if of not in opened:
-            opened.clear() if len(opened) > 50 else None
-            opened[of] = SESSION(engine)
-        return opened[of]
+    def again(engine: Engine) -> Any:
+        sessions = opened.setdefault(engine, {})
+        of = (engine.turns.client, engine.lake.life)
+        if of not in sessions:
+            sessions[of] = session(engine)
+        return sessions[of]
 
-    return session
-
-
-from tests.protocol.engine import Engine  # noqa: E402
-
-SESSION = Engine.session
+    return again
 
 
-def _counted(simulation: Simulation) -> Callable[[str, str, str], Position]:
-    """An epoch that is one more than the one that the table says it has."""
+def counted(simulation: Simulation) -> Callable[[str, str, str], Position]:
+    """An epoch that is one more than the one the table says it has."""
 
-    def unpositioned(name: str, _: str, run: str) -> Position:
+    def next_one(name: str, _: str, run: str) -> Position:
         log = simulation.world.lake.logs.get(name)
         known = log.versions[-1].properties.get(ANCHOR) if log is not None and log.versions else None
         was = Position.from_json(known)
-        return UNPOSITIONED(name, str(int(was.epoch) + 1 if was is not None else 1), run)
+        return unpositioned(name, str(int(was.epoch) + 1) if was is not None else "1", run)
 
-    return unpositioned
-
-
-UNPOSITIONED = table.unpositioned
+    return next_one
 
 
-def _anybodys(history: Any, anchor: Position) -> Iterator[position.Commit]:
+def anybodys(history: Any, anchor: Position) -> Iterator[Commit]:
     """The newest position of whatever table and epoch."""
     for entry in history:
         at = Position.from_json(entry.metadata)
-        if at is not None and at.n != position.RETIRED:
-            yield position.Commit(entry.version, entry.version, at, entry.metrics, entry.at)
-    yield position.Commit(0, anchor.data_version, anchor, {})
+        if at is not None and at.n != RETIRED:
+            yield Commit(entry.version, entry.version, at, entry.metrics, entry.at)
+    yield Commit(0, anchor.data_version, anchor, {})
 
 
-def _from_the_beginning(kafka: Any, source: Any, state: Any, topic: str, want: Any) -> Any:
-    """Offsets that are reset to the broker's first ones."""
-    start, end = RANGE(kafka, source, state, topic, want)
-    return (start, end) if start == end else (kafka.beginning_offsets([source.topic])[source.topic].offsets, end)
+def without_restores(history: Any, anchor: Position) -> Iterator[Commit]:
+    """RESTORE is a commit like others."""
+    return commits((entry for entry in history if entry.operation != "RESTORE"), anchor)
 
 
-RANGE = land._range
+def newest_alone(history: Any, anchor: Position) -> Iterator[Commit]:
+    """What is before the newest commit is not looked at."""
+    yield next(commits(history, anchor))
 
 
-def _without_restore(history: Any, anchor: Position) -> Iterator[position.Commit]:
-    return COMMITS((entry for entry in history if entry.operation != "RESTORE"), anchor)
-
-
-COMMITS = position._commits
-
-
-def _newest_alone(history: Any, anchor: Position) -> Iterator[position.Commit]:
-    yield next(COMMITS(history, anchor))
-
-
-def _listed_once(path: str, limit: int | None = None) -> Any:
-    delta = position.DeltaTable(path)
+def listed_once(path: str, limit: int | None = None) -> Any:
+    """What is committed while the log is listed shifts the numbers."""
+    delta: Any = vars(position)["DeltaTable"](path)
     return delta, [position._entry(found) for found in delta.history(limit)]
 
 
+def from_the_beginning(kafka: Any, source: Any, state: Any, topic: str, want: Any) -> Any:
+    """Offsets that are reset to the broker's first ones."""
+    start, end = range_(kafka, source, state, topic, want)
+    return (start, end) if start == end else (kafka.beginning_offsets([source.topic])[source.topic].offsets, end)
+
+
 BUGS = {
-    "offsets stored before the data": Bug(lambda _: [(commit, "append", _offsets_first)], ("lost", "impossible")),
-    "data stored before the offsets": Bug(lambda _: [(commit, "append", _data_first)], ("duplicated", "lost")),
+    "offsets are stored before the data": Bug(lambda _: [(commit, "append", offsets_first)], "lost"),
+    "data is stored before the offsets": Bug(lambda _: [(commit, "append", data_first)], "duplicated"),
     "the fence of one table leaks to another": Bug(
-        lambda s: [(commit, "run", _kept_settings), (Engine, "session", _one_session(s))], ("stuck", "unexpected")
+        lambda _: [(commit, "run", settings_kept), (Engine, "session", one_session())], "stuck"
     ),
-    "a write that was skipped is taken as done": Bug(lambda _: [(commit, "_read_back", _trusted)], ("lie",)),
-    "a lost race is taken as won": Bug(
-        lambda _: [(commit, "races", _deaf), (commit, "_read_back", _trusted)], ("lie",)
-    ),
+    "a write that was skipped is taken as done": Bug(lambda _: [(commit, "_read_back", trusted)], "lie"),
+    "a lost race is taken as won": Bug(lambda _: [(commit, "races", won), (commit, "_read_back", trusted)], "lie"),
     "what was committed is not read back": Bug(
-        lambda _: [(commit, "_read_back", lambda path, at: position.read(path, at.table))], ("lie",)
+        lambda _: [(commit, "_read_back", lambda path, at: state_of(path, at.table))], "lie"
     ),
-    "an epoch is counted": Bug(lambda s: [(table, "unpositioned", _counted(s))], ("stuck", "unexpected")),
-    "an epoch is used again": Bug(lambda _: [(table, "new_epoch", lambda: "epoch")], ("stuck", "unexpected")),
-    "an epoch is not burned": Bug(lambda _: [(commit, "retire", lambda *_: True)], ("impossible", "lost")),
-    "a position is taken from a foreign commit": Bug(
-        lambda _: [(position, "_commits", _anybodys)], ("stuck", "unexpected")
+    "an epoch is counted": Bug(lambda world: [(table, "unpositioned", counted(world))], "stuck", "restored"),
+    "an epoch is used again": Bug(lambda _: [(table, "new_epoch", lambda: "epoch")], "stuck"),
+    "a rebuild burns nothing": Bug(lambda _: [(commit, "retire", lambda *_: True)], "impossible", "defined anew"),
+    "a rebuild burns only the epoch that a restore left": Bug(
+        lambda _: [(position, "open_epochs", lambda path, name: [position.salvage(path, name).position])],
+        "impossible",
+        "restored",
     ),
-    "a pin mixes cuts": Bug(lambda _: [(pin, "_ahead", lambda _: None)], ("mixed",)),
-    "a landing starts at the broker's beginning": Bug(
-        lambda _: [(land, "_range", _from_the_beginning)], ("duplicated",)
-    ),
-    "a restore is overlooked": Bug(lambda _: [(position, "_commits", _without_restore)], ("impossible", "lost")),
+    "a position is taken from a foreign commit": Bug(lambda _: [(position, "_commits", anybodys)], "unexpected"),
+    "a pin mixes cuts": Bug(lambda _: [(pin, "_ahead", lambda _: None)], "mixed", "diamond"),
+    "a landing starts at the broker's beginning": Bug(lambda _: [(land, "_range", from_the_beginning)], "duplicated"),
+    "a restore is overlooked": Bug(lambda _: [(position, "_commits", without_restores)], "lie"),
     "a restore in the midst of a step is overlooked": Bug(
-        lambda _: [(position, "_commits", _newest_alone)], ("impossible", "lost", "lie")
+        lambda _: [(position, "_commits", newest_alone)], "impossible"
     ),
-    "a log is read while it grows": Bug(lambda _: [(position, "_listed", _listed_once)], ("stuck", "unexpected")),
+    "a log is listed while it grows": Bug(lambda _: [(position, "_listed", listed_once)], "unexpected"),
     "a table that another run just computed is gone on from": Bug(
-        lambda _: [(step, "overtaken", lambda *_: False), (repair, "overtaken", lambda *_: False)], ("back",)
+        lambda _: [(step, "overtaken", lambda *_: False), (repair, "overtaken", lambda *_: False)], "vain"
+    ),
+    "a definition is not compared": Bug(
+        lambda _: [(step, "check_definition", lambda *_: None)], "impossible", "defined anew"
     ),
 }

@@ -1,8 +1,8 @@
 """Operators that say where a row comes from: a row is the rows, or the record, that it was computed from.
 
-A topic's table has the newest record of every key. Any other table has at a key what its inputs have there, by name, and
-the definition that put them together; so a row that mixes two cuts, or was computed by a definition that is no longer
-the table's, shows it. Which keys a span touched is found as the engine finds it: by offsets and by change feeds.
+A topic's table has the newest record of every key. Any other table has at a key what its inputs have there, by name,
+and the definition that put them together; so a row that mixes two cuts, or was computed by a definition that is no
+longer the table's, shows it. Which keys a span touched is found as the engine finds it: by offsets and by change feeds.
 """
 
 from __future__ import annotations
@@ -98,8 +98,4 @@ def _landed(
 ) -> list[tuple[Any, Any]]:
     """What a version of a landing has between two offsets, by offset."""
     rows = lake.at(path, version).rows
-    return sorted(
-        (at[1], row)
-        for at, row in rows
-        if since.get(at[0], 0) <= at[1] < until.get(at[0], 0)
-    )
+    return sorted((at[1], row) for at, row in rows if since.get(at[0], 0) <= at[1] < until.get(at[0], 0))

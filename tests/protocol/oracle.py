@@ -1,8 +1,9 @@
 """What must hold of a lake, whatever happened: judged by its logs and by what was ever sent, not by the engine's code.
 
-Names: `lost` and `duplicated` records; a version that is `impossible`, since it is not its query at its position; a
-commit made `twice` or in `vain`, with a `gap` before it, or `back` to an earlier cut; `mixed` cuts in one version; a client that was told what is not so, a `lie`; a lake that does not
-come to rest is `stuck`.
+Names: `lost` and `duplicated` records; a version that is `impossible`, since it is not its query at its position;
+`mixed` cuts in one version; a commit made `twice` or in `vain`, with a `gap` before it, or going `back` to an earlier
+cut; a client that was told what is not so, a `lie`; one that was told what nothing explains, `unexpected`; a lake that
+does not come to rest is `stuck`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from spark.engine.changes import LANDING
 from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
 from spark.engine.land import Landed
 from spark.engine.pin import before
-from spark.engine.position import ANCHOR, RETIRED, Position
+from spark.engine.position import ANCHOR, RETIRED, Position, State
 from spark.engine.repair import rebuild
 from spark.engine.step import Stepped
 from spark.engine.table import DEFINITION
@@ -48,7 +49,9 @@ def settle(world: World) -> list[str]:
     for number in range(ROUNDS):
         done = tick(world.doors, world.topology, f"settling {number}")
         for name, error in done.failed.items():
-            if name.startswith(LANDING) or not isinstance(error, (PositionLost, PlanChanged, InputChanged, NoCommonCut)):
+            if name.startswith(LANDING) or not isinstance(
+                error, (PositionLost, PlanChanged, InputChanged, NoCommonCut)
+            ):
                 if isinstance(error, OffsetsExpired):
                     return [EXPIRED]
                 return [f"stuck: {name} cannot go on: {type(error).__name__}: {error}"]
@@ -56,7 +59,7 @@ def settle(world: World) -> list[str]:
                 rebuild(world.doors, world.topology, world.topology.table(name), f"rebuilding {number}")
             except EngineError as again:
                 return [f"stuck: {name} cannot be rebuilt: {type(again).__name__}: {again}"]
-        outcomes = {one.outcome for one in (*done.landed, *done.stepped)}
+        outcomes: set[str] = {one.outcome for one in done.landed} | {one.outcome for one in done.stepped}
         if not done.failed and outcomes <= {"idle", "waiting"}:
             waiting = [one.table for one in done.stepped if one.outcome == "waiting"]
             return [f"stuck: {', '.join(waiting)} waits for ever"] if waiting else []
@@ -143,14 +146,21 @@ def told(world: World) -> list[str]:
     """Who was told of a commit finds it."""
     wrong = []
     for who, what in world.told:
-        results = [*what.landed, *what.stepped] if isinstance(what, Ticked) else [what]
-        for result in results:
-            if isinstance(result, Landed | Stepped) and result.outcome in ("landed", "stepped", "positioned"):
-                at = result.position if isinstance(result, Landed) else result.after and result.after.position
-                assert at is not None
-                if not any(made == at and not restored for _, _, made, restored in own(world, at.table)):
-                    wrong.append(f"lie: {who} was told that {at.table} was committed with number {at.n} by {at.run}")
+        for result in [*what.landed, *what.stepped] if isinstance(what, Ticked) else [what]:
+            at = promised(result)
+            if at is not None and not any(made == at and not restored for *_, made, restored in own(world, at.table)):
+                wrong.append(f"lie: {who} was told that {at.table} was committed with number {at.n} by {at.run}")
     return wrong
+
+
+def promised(result: object) -> Position | None:
+    """The position that a client was told it committed."""
+    match result:
+        case (
+            Landed(outcome="landed", position=at) | Stepped(outcome="stepped" | "positioned", after=State(position=at))
+        ):
+            return at
+    return None
 
 
 def ended(world: World) -> list[str]:

@@ -6,10 +6,9 @@ import json
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
-from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -17,13 +16,12 @@ from resources.engine import Engine as RealEngine
 from resources.kafka import Kafka as RealKafka
 from spark.engine import changes, land, merge, pin, position, repair, step, sync, table, tick
 from spark.engine.doors import Doors
-from spark.engine.errors import EngineError
 from spark.engine.position import Position, Release
 from spark.topology import Consumed, StreamsBuilder
 from tests.faults.boundaries import BOUNDARIES
 from tests.protocol import operators
 from tests.protocol.broker import Broker
-from tests.protocol.delta import Lake, Log, Reader, Write
+from tests.protocol.delta import Lake, Reader
 from tests.protocol.engine import COLUMNS, Engine, Seen, Session
 from tests.protocol.turns import Turns
 
@@ -41,7 +39,7 @@ KEYS = (0, 1, 10)
 MORE_KEYS = (*KEYS, 2)
 """The last digit is the partition: one is added later."""
 
-STAND_INS = {RealKafka: Broker, RealEngine: Engine, ConnectSession: Session}
+STAND_INS: dict[object, object] = {RealKafka: Broker, RealEngine: Engine, ConnectSession: Session}
 """What is here in the place of a door."""
 
 
@@ -108,19 +106,16 @@ class Simulation:
     def installed(self) -> Iterator[Simulation]:
         """Put everything in its place; what else the engine's modules have is theirs."""
         given = operators.Operators({plan: MARKS[text] for plan, text in PLANS.items()})
-        expressions = SimpleNamespace(
-            lit=MagicMock(), count=MagicMock(), broadcast=lambda frame: frame, col=MagicMock()
-        )
         time = SimpleNamespace(sleep=lambda _: self.turns().cross("a pause"))
         instead: list[tuple[object, str, object]] = [
             (position, "DeltaTable", lambda path: Reader(self.world.lake, path)),
             (position.Position, "from_json", staticmethod(cache(Position.from_json))),
-            (land, "F", SimpleNamespace(lit=_nothing, count=_nothing)),
+            (land, "F", SimpleNamespace(lit=_counted, count=_counted)),
             (land, "Observation", Seen),
             (land, "landed", lambda records, *_: records),
             (land, "_schema", lambda *_: COLUMNS),
             (table, "time", time),
-            (step, "F", expressions),
+            (step, "F", SimpleNamespace(broadcast=lambda frame: frame)),
             (step, "cols", lambda names: names),
             (step, "rows", given.rows),
             (step, "touched", given.touched),
@@ -129,7 +124,7 @@ class Simulation:
             (repair, "rows", given.rows),
             (repair, "_twice", operators.twice),
             (merge, "difference", operators.difference),
-            (sync, "_backlogs", lambda lakehouse, topology, was: (self._landed(topology), was)),
+            (sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
             (sync, "_released", released),
             (tick, "ThreadPoolExecutor", lambda _: Pool(self.turns())),
         ]
@@ -137,9 +132,9 @@ class Simulation:
             for owner, name, value in instead:
                 patches.enter_context(patch.object(owner, name, value))
             for effect, (door, name) in BOUNDARIES.items():
-                owner = STAND_INS.get(door, door)  # type: ignore[call-overload]  # by identity
+                owner = STAND_INS.get(door, door)
                 patches.enter_context(patch.object(owner, name, self._crossing(effect, getattr(owner, name))))
-            patches.enter_context(patch.object(repair, "pin", step.pin))
+            patches.enter_context(patch.object(repair, "pin", self._crossing("inputs pinned", pin.pin)))
             for cached in vars(changes.Between).values():
                 if hasattr(cached, "lock"):  # before Python 3.12; clients share none, being processes
                     patches.enter_context(patch.object(cached, "lock", nullcontext()))
@@ -163,7 +158,7 @@ class Simulation:
         return landed
 
 
-def _nothing(*_: object) -> Any:
+def _counted(*_: object) -> Any:
     return SimpleNamespace(alias=lambda _: None)
 
 
