@@ -199,11 +199,15 @@ def salvage(path: str, table: str) -> State:
     return _state(delta, delta.version(), nothing, {})
 
 
-def open_epochs(path: str, table: str) -> list[Position]:
-    """A position of every epoch in which somebody can still commit: RESTORE may have taken a table back behind some."""
+def open_beside(path: str, table: str) -> list[Position]:
+    """A position of every epoch but the table's own in which somebody could still commit.
+
+    RESTORE takes a table back behind some; of two rebuilds at once, each may have begun one.
+    """
     delta, history = _history(path)
+    own = app(_anchor(delta, path, table))
     told = [Position.from_json(entry.metadata) for entry in history]
-    found = {app(one): one for one in [*told, _anchor(delta, path, table)] if one is not None and one.table == table}
+    found = {app(one): one for one in told if one is not None and one.table == table and app(one) != own}
     return [one for one in found.values() if delta.transaction_version(app(one)) != RETIRED]
 
 

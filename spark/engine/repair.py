@@ -17,6 +17,7 @@ from spark.engine.pin import pin
 from spark.engine.replay import behind, in_span_form, replayed, version_of
 from spark.engine.step import (
     Stepped,
+    alone,
     check_definition,
     corrected,
     definition,
@@ -173,7 +174,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
-            if overtaken(state, work):
+            if overtaken(state, work) or not alone(work):
                 continue
             done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True)))
         if done is not None:
@@ -230,12 +231,12 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:
-    """Close the epochs there were, so that no writer of them can still commit, and anchor a new one."""
+    """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
     old = positions.salvage(path, name).position
     session = doors.engine.session()
     try:
         nothing = session.read.format("delta").load(path).where("false")
-        if not all(_closed(nothing, path, epoch) for epoch in positions.open_epochs(path, name)):
+        if not any(commit.retire(nothing, path, old) for _ in range(TRIES)):
             raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of its topology")
         now = positions.salvage(path, name)
         if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
@@ -244,8 +245,3 @@ def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None
                 table.anchor(session, path, fresh, given)
     finally:
         session.stop()
-
-
-def _closed(nothing: DataFrame, path: str, epoch: Position) -> bool:
-    """Whether an epoch could be closed; a writer of it may be in the way, again and again."""
-    return any(commit.retire(nothing, path, epoch) for _ in range(TRIES))

@@ -151,13 +151,15 @@ BUGS = {
     "what was committed is not read back": Bug(
         lambda _: [(commit, "_read_back", lambda path, at: state_of(path, at.table))], "lie"
     ),
-    "an epoch is counted": Bug(lambda world: [(table, "unpositioned", counted(world))], "stuck", "restored"),
+    "an epoch is counted": Bug(lambda world: [(table, "unpositioned", counted(world))], "impossible", "restored"),
     "an epoch is used again": Bug(lambda _: [(table, "new_epoch", lambda: "epoch")], "stuck"),
-    "a rebuild burns nothing": Bug(lambda _: [(commit, "retire", lambda *_: True)], "impossible", "defined anew"),
-    "a rebuild burns only the epoch that a restore left": Bug(
-        lambda _: [(position, "open_epochs", lambda path, name: [position.salvage(path, name).position])],
-        "impossible",
-        "restored",
+    "no epoch is ever burned": Bug(
+        lambda _: [(commit, "retire", lambda *_: True), (position, "open_beside", lambda *_: [])],
+        "trespass",
+        "defined anew",
+    ),
+    "only the epoch that a restore left is burned": Bug(
+        lambda _: [(position, "open_beside", lambda *_: [])], "trespass", "restored"
     ),
     "a position is taken from a foreign commit": Bug(lambda _: [(position, "_commits", anybodys)], "unexpected"),
     "a pin mixes cuts": Bug(lambda _: [(pin, "_ahead", lambda _: None)], "mixed", "diamond"),

@@ -2,8 +2,8 @@
 
 Names: `lost` and `duplicated` records; a version that is `impossible`, since it is not its query at its position;
 `mixed` cuts in one version; a commit made `twice` or in `vain`, with a `gap` before it, or going `back` to an earlier
-cut; a client that was told what is not so, a `lie`; one that was told what nothing explains, `unexpected`; a lake that
-does not come to rest is `stuck`.
+cut; a client that was told what is not so, a `lie`; one that was told what nothing explains, `unexpected`; a commit
+in an epoch that is over, a `trespass`; a lake that does not come to rest is `stuck`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def own(world: World, path: str) -> Iterator[tuple[int, Version, Position, bool]
 
 def versions(world: World, path: str) -> list[str]:
     """Every version of a table that names a position is possible."""
-    wrong: list[str] = []
+    wrong = trespassed(world, path)
     earlier: dict[str, Position] = {}
     for number, version, at, restored in own(world, path):
         where = f"version {number} of {path}, number {at.n}"
@@ -100,6 +100,25 @@ def versions(world: World, path: str) -> list[str]:
         earlier[at.epoch] = at
         if not restored:
             wrong += landing(world, path, version, at, where) if LANDING in path else derived(world, version, at, where)
+    return wrong
+
+
+def trespassed(world: World, path: str) -> list[str]:
+    """Nobody changed a table in another epoch than the one it had begun.
+
+    Before its first commit an epoch claims nothing; nor does a table that was restored, until it has a new one.
+    """
+    wrong, begun = [], ""
+    for number, version in enumerate(world.lake.logs[path].versions):
+        at, anchor = Position.from_json(version.metadata), Position.from_json(version.properties.get(ANCHOR))
+        if version.operation == "RESTORE" or anchor is None or (version.sets_properties and anchor.epoch != begun):
+            begun = ""
+        if at is None or version.app != f"{path}/{at.epoch}" or at.n == RETIRED:
+            continue
+        if anchor is not None and at.epoch == anchor.epoch:
+            begun = at.epoch
+        elif begun and version.changed:
+            wrong.append(f"trespass: version {number} of {path}, number {at.n}, is of an epoch that is over")
     return wrong
 
 
