@@ -54,6 +54,20 @@ def retire(nothing: DataFrame, path: str, position: Position) -> bool:
     return positions.fence(path, last) == positions.RETIRED
 
 
+def alone(nothing: DataFrame, path: str, state: State) -> bool:
+    """Whether nobody else can commit beside the first commit of an epoch, to a table that is as it was read.
+
+    Two runs may begin an epoch one after the other, a RESTORE may lead behind one, and whoever should have closed it
+    may have died. So the first commit looks, and closes what is open; then the table is to be read again.
+    """
+    if state.position.n > 0:
+        return True
+    others = positions.open_beside(path, state.position.table)
+    for other in others:
+        retire(nothing, path, other)
+    return not others and positions.version(path) == state.version
+
+
 def _write(writer: DataFrameWriter, path: str, position: Position) -> State | None:
     return _read_back(path, position) if _save(writer, path, position) else None
 

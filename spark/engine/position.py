@@ -191,6 +191,11 @@ def fence(path: str, position: Position) -> int | None:
     return DeltaTable(path).transaction_version(app(position))
 
 
+def version(path: str) -> int:
+    """The newest version of a table, whoever made it."""
+    return DeltaTable(path).version()
+
+
 def salvage(path: str, table: str) -> State:
     """What is left of a table whose position is lost: computed from nothing, in its last known epoch."""
     delta = DeltaTable(path)

@@ -17,7 +17,6 @@ from spark.engine.pin import pin
 from spark.engine.replay import behind, in_span_form, replayed, version_of
 from spark.engine.step import (
     Stepped,
-    alone,
     check_definition,
     corrected,
     definition,
@@ -174,7 +173,7 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
-            if overtaken(state, work) or not alone(work):
+            if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                 continue
             done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True)))
         if done is not None:

@@ -117,7 +117,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
-            if overtaken(state, work) or not alone(work):
+            if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                 continue
             done = _computed(work) if work.before.position.n == 0 else _advanced(work)
         if done is not None:
@@ -194,22 +194,6 @@ def working(
 def overtaken(state: State | None, work: Work) -> bool:
     """Whether a table that was not there has been computed meanwhile, maybe further than our pins."""
     return state is None and work.before.position.n > 0
-
-
-def alone(work: Work) -> bool:
-    """Whether nobody can commit beside the first commit of an epoch; what can is closed, and the table read again.
-
-    Two rebuilds may begin an epoch one after the other, a restore may lead behind one, and whoever should have closed
-    it may have died: so the first commit looks.
-    """
-    was = work.before
-    if was.position.n > 0 or was.data_version == 0:
-        return True
-    others = positions.open_beside(work.path, work.position.table)
-    for other in others:
-        commit.retire(stored(work).where("false"), work.path, other)
-    now = positions.read(work.path, work.position.table)
-    return not others and now is not None and now.data_version == was.data_version
 
 
 def _advanced(work: Work) -> Stepped | None:

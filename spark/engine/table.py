@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -16,7 +17,7 @@ from spark.engine.position import Position, State
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -54,18 +55,19 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
-    with races("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"):  # the other one's log is begun, and not yet committed
-        session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
-    state = _appearing(path, table)
-    if state is None:
-        # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
-        # and replaces it by a query alone.
-        nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
-        with races():
-            session.sql(
-                f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
-            ).collect()
-        state = positions.read(path, table)
+    with noted(session, anchor):
+        with races("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"):  # the other one's log is begun, not yet committed
+            session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
+        state = _appearing(path, table)
+        if state is None:
+            # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
+            # and replaces it by a query alone.
+            nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+            with races():
+                session.sql(
+                    f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
+                ).collect()
+            state = positions.read(path, table)
     if state is None:
         raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
     return state
@@ -81,13 +83,20 @@ def _appearing(path: str, table: str) -> State | None:
     return None
 
 
-def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
-    """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
+@contextmanager
+def noted(session: SparkSession, position: Position) -> Iterator[None]:
+    """What begins an epoch says so in the log, where later ones find it."""
     session.conf.set(METADATA, position.to_json())
     try:
-        set_properties(session, path, {DEFINITION: definition, positions.ANCHOR: position.to_json()})
+        yield
     finally:
         session.conf.unset(METADATA)
+
+
+def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
+    """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
+    with noted(session, position):
+        set_properties(session, path, {DEFINITION: definition, positions.ANCHOR: position.to_json()})
 
 
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:

@@ -9,7 +9,9 @@ from spark.engine.offsets import TopicOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
+    from spark.engine.doors import Publisher
     from tests.protocol.delta import Row
 
 
@@ -70,6 +72,14 @@ class Broker:
     def spark_options(self) -> Mapping[str, str]:
         """None are needed."""
         return {}
+
+    def published(self, *_: object) -> str | None:
+        """Nothing is published here."""
+        return None
+
+    def publishing(self, *_: object) -> AbstractContextManager[Publisher]:
+        """Nobody publishes here."""
+        raise NotImplementedError
 
     def send(self, topic: str, key: int, tombstone: bool = False) -> None:
         """Append a record; its value says where it is, and the last digit of its key in which partition."""

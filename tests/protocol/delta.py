@@ -189,7 +189,7 @@ class Lake:
         if life != self.life:
             raise EngineGone(message="engine killed")
 
-    def create(self, path: str, properties: Mapping[str, str]) -> None:
+    def create(self, path: str, properties: Mapping[str, str], metadata: str | None) -> None:
         """CREATE TABLE IF NOT EXISTS."""
         log = self.log(path)
         if log.versions:
@@ -200,18 +200,17 @@ class Lake:
         self._work()
         if log.versions:
             raise refused("DELTA_PROTOCOL_CHANGED")
-        self.commit(path, Write("CREATE TABLE", properties=properties))
+        self.commit(path, Write("CREATE TABLE", properties=properties), metadata=metadata)
 
-    def replace(self, path: str, properties: Mapping[str, str]) -> None:
+    def replace(self, path: str, properties: Mapping[str, str], metadata: str | None) -> None:
         """CREATE OR REPLACE TABLE AS SELECT of nothing."""
         log = self.log(path)
         read = len(log.versions)
         self._work()
         if len(log.versions) > read:
             raise refused("DELTA_METADATA_CHANGED")
-        self.commit(
-            path, Write("CREATE OR REPLACE TABLE AS SELECT", properties=properties, overwrites=True, metrics=_rows(0))
-        )
+        made = Write("CREATE OR REPLACE TABLE AS SELECT", properties=properties, overwrites=True, metrics=_rows(0))
+        self.commit(path, made, metadata=metadata)
 
     def set_properties(self, path: str, properties: Mapping[str, str], metadata: str | None) -> None:
         """ALTER TABLE SET TBLPROPERTIES: no statement that began before it survives it, and it has no fence."""

@@ -140,9 +140,9 @@ class Session:
             case "ALTER":
                 lake.set_properties(path, properties(statement), self.settings.get(METADATA))
             case "CREATE" if "IF NOT EXISTS" in statement:
-                lake.create(path, properties(statement))
+                lake.create(path, properties(statement), self.settings.get(METADATA))
             case "CREATE":
-                lake.replace(path, properties(statement))
+                lake.replace(path, properties(statement), self.settings.get(METADATA))
             case _:
                 raise AssertionError(f"the engine here does not know: {statement}")
 

@@ -93,9 +93,18 @@ def versions(world: World, path: str) -> list[str]:
             wrong.append(f"twice: {where} after {was.n}")
         if was is not None and was.n + 1 != at.n:
             wrong.append(f"gap: {where} after {was.n}")
-        if was is not None and any(before(at.cut[topic], was.cut[topic]) for topic in was.cut.keys() & at.cut.keys()):
+        if (
+            was is not None
+            and at.restored is None
+            and any(before(at.cut[topic], was.cut[topic]) for topic in was.cut.keys() & at.cut.keys())
+        ):
             wrong.append(f"back: {where} is before {was.n}")
-        if was is not None and not at.whole and (at.cut, at.inputs, at.release) == (was.cut, was.inputs, was.release):
+        if (
+            was is not None
+            and not at.whole
+            and at.restored is None
+            and (at.cut, at.inputs, at.release) == (was.cut, was.inputs, was.release)
+        ):
             wrong.append(f"vain: {where} moved nothing since {was.n}")
         earlier[at.epoch] = at
         if not restored:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from spark.engine import position as positions
 from spark.engine.errors import (
+    CannotRestore,
     EngineError,
     InputChanged,
     NoCommonCut,
@@ -20,6 +22,7 @@ from spark.engine.errors import (
 )
 from spark.engine.land import capture, land
 from spark.engine.repair import rebuild
+from spark.engine.restore import restore
 from spark.engine.step import step
 from spark.engine.tick import Ticked, tick
 from tests.faults.boundaries import BOUNDARIES
@@ -81,6 +84,14 @@ KINDS = {
     "rebuilt": Kind("chain", ("rebuild left", "step left", "tick"), ("sent", "rebuilt"), 60, (InputChanged,), weight=3),
     "defined anew": Kind(
         "chain", ("step left", "tick"), ("sent", "defined anew", "defined anew"), 60, REPAIRED, weight=3
+    ),
+    "put back": Kind(
+        "chain",
+        ("restore left", "step left", "tick"),
+        ("sent", "optimized"),
+        60,
+        (CannotRestore, InputChanged),
+        weight=2,
     ),
     "restored": Kind(
         "chain", ("step left", "tick"), ("restored", "restored", "rebuilt", "sent"), 60, REPAIRED, weight=3
@@ -202,6 +213,10 @@ def done(doors: Doors, topology: Topology, verb: str, run: str) -> object:
             return land(doors, topology, source, capture(doors.kafka, topology), run)
         case ["step", name]:
             return step(doors, topology, topology.table(name), run)
+        case ["restore", name]:  # to what it was two commits ago, or at all
+            path = f"{topology.name}/{name}"
+            known = [] if positions.read(path, path) is None else list(positions.commits(path, path))
+            return restore(doors, topology, topology.table(name), run, version=known[:3][-1].version if known else 0)
         case ["rebuild", name]:
             return rebuild(doors, topology, topology.table(name), run)
         case _:

@@ -14,6 +14,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from resources.engine import Engine as RealEngine
 from resources.kafka import Kafka as RealKafka
+from resources.publisher import Publisher as RealPublisher
 from spark.engine import changes, land, merge, pin, position, repair, step, sync, table, tick
 from spark.engine.doors import Doors
 from spark.engine.position import Position, Release
@@ -132,6 +133,8 @@ class Simulation:
             for owner, name, value in instead:
                 patches.enter_context(patch.object(owner, name, value))
             for effect, (door, name) in BOUNDARIES.items():
+                if door is RealPublisher:
+                    continue  # nobody publishes here
                 owner = STAND_INS.get(door, door)
                 patches.enter_context(patch.object(owner, name, self._crossing(effect, getattr(owner, name))))
             patches.enter_context(patch.object(repair, "pin", self._crossing("inputs pinned", pin.pin)))
