@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from spark.engine.stream import Arrived, Clock, clocked, emitted
 from spark.operators.algebra import cols, dropped
 from spark.operators.order import reached
+from spark.testing import computed
 from spark.topology.nodes import Column, Node, Records, Scan, StreamJoin
 from spark.topology.topology import Table
 from tests.simulation import LEFT, Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
@@ -317,7 +318,7 @@ class Spans:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed now."""
-        return frame.localCheckpoint()
+        return computed(frame)
 
     def none(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
@@ -428,7 +429,7 @@ def check_memory(session: SparkSession, kind: Kind, seed: int, size: int, meanin
         span = replace(span.at(was, clock.time, seen), own=span.own if own is None else own)
         compare(kind.plan, [case], span)
         found = emitted(Table("table", kind.plan, followed=True), span, 0)
-        own = (found if own is None else own.unionByName(found)).localCheckpoint()
+        own = computed(found if own is None else own.unionByName(found))
         lost += Counter(reason for _, reason in case.happened.dropped.elements())
         known = greatest(kind.told, [*case.older, *case.newer]) if kind.versioned else None
         there = {} if known is None else {f"_landing/{name}": known for name in kind.topics if table(name) in kind.told}
