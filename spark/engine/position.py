@@ -239,17 +239,18 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
         InputChanged: the log was cleaned up, and some of them are no longer in it.
     """
     found = []
-    oldest = until + 1
+    oldest, unchanged = until + 1, None
     for entry in _history(path)[1]:
         oldest = entry.version
         if entry.version <= since:
             break
-        count = changed_rows(entry)
+        count, position = changed_rows(entry), Position.from_json(entry.metadata)
+        ours = position if position is not None and position.table == table else None
+        unchanged = unchanged if ours is None else ours.data_version
         if entry.version <= until and count != 0:
-            position = Position.from_json(entry.metadata)
-            ours = position if position is not None and position.table == table else None
             found.append(Changed(entry.version, count, ours, entry.overwrites))
-    if oldest > since + 1:
+    # The oldest commit of ours that is left knows which version before it was the last to change data.
+    if oldest > since + 1 and (unchanged is None or unchanged > since):
         raise InputChanged(
             f"the log of {table} was cleaned up and begins at version {oldest}: what changed since version {since} "
             f"cannot be told. Run `tidetable rebuild` for the tables that read it"

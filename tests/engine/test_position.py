@@ -145,7 +145,8 @@ def test_a_table_replaced_by_no_rows_changed(tmp_path: Path) -> None:
 
 
 def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
-    path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 1) for n in range(1, 6)))
+    commits = (appended(at(n, data_version=n - 1), 1) for n in range(1, 6))
+    path = write(str(tmp_path / "items"), created(at(0)), *commits)
     assert len(positions.changed(path, NAME, since=2, until=5)) == 3
     # What a clean-up leaves: the newest files, and a history that begins with them.
     kept = [DeltaTable(path).history(2)]
@@ -154,6 +155,17 @@ def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
         assert len(positions.changed(path, NAME, since=3, until=5)) == 2
         with pytest.raises(InputChanged, match="begins at version 4: what changed since version 2"):
             positions.changed(path, NAME, since=2, until=5)
+
+
+def test_a_log_that_lost_only_commits_without_a_change_tells_all(tmp_path: Path) -> None:
+    later = (appended(at(n, data_version=1), n // 5) for n in range(2, 6))
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *later)
+    kept = [DeltaTable(path).history(2)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
+        assert [found.version for found in positions.changed(path, NAME, since=1, until=5)] == [5]
+        with pytest.raises(InputChanged, match="begins at version 4"):
+            positions.changed(path, NAME, since=0, until=5)
 
 
 def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
