@@ -109,11 +109,8 @@ class Pinned:
         """The stream time that what is stored had here, which may be ahead of its newest record's."""
         if scan.table.startswith(LANDING):
             return None
-        for commit in positions.commits(self.path(scan), f"{self.topology}/{scan.table}"):
-            here = commit.data_version == self.inputs[scan.table].version
-            if here and commit.position.cut.items() <= self.cut.items():
-                return commit.position.time
-        return None
+        name, version = f"{self.topology}/{scan.table}", self.inputs[scan.table].version
+        return positions.at(self.path(scan), name, version, self.cut).time
 
     def _frame(self, scan: Scan) -> DataFrame:
         version = self.inputs[scan.table].version
@@ -175,6 +172,12 @@ class Between:
                 raise InputChanged(
                     f"{self.after.topology}/{scan.table} was changed in version {commit.version} by somebody else: "
                     f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
+                )
+            if commit.position.n == 1:
+                raise InputChanged(
+                    f"{self.after.topology}/{scan.table} was computed anew in version {commit.version}, by another "
+                    f"definition: its records are all others. Run `tidetable rebuild "
+                    f"{self.after.topology}.{scan.table} --downstream`"
                 )
             batches.append(commit.position.n)
         found = self.after.appended(scan)

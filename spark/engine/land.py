@@ -160,7 +160,7 @@ def _too_far(at: Column, ahead: int) -> Column:
 
 
 def _ahead(topology: Topology, source: Source) -> int | None:
-    """A table's rows move no stream's time but where it is looked up, and must not be missing."""
+    """Of a stream alone: a table's row must not be missing, although its changes, as a stream, have its time."""
     return topology.settings.message_timestamp_after_max_ms if source.kind == "stream" else None
 
 

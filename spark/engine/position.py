@@ -221,15 +221,41 @@ def commits(path: str, table: str, until: int | None = None) -> Iterator[Commit]
 
     Its anchor is none: it was computed from nothing. Nor are those that a restore went back behind.
     """
+    return _standing(every(path, table), until)
+
+
+def every(path: str, table: str) -> Iterator[Commit]:
+    """The commits of this table's epoch, newest first, also those that a restore went back behind."""
     delta, history = _history(path)
-    return _standing(_commits(history, _anchor(delta, path, table)), until)
+    return (commit for commit in _commits(history, _anchor(delta, path, table)) if commit.position.n > 0)
 
 
 def _standing(found: Iterator[Commit], until: int | None) -> Iterator[Commit]:
     for commit in found:
-        if commit.position.n > 0 and (until is None or commit.version <= until):
+        if until is None or commit.version <= until:
             yield commit
             until = commit.position.restored if commit.position.restored is not None else until
+
+
+def at(path: str, table: str, version: int, cut: Cut) -> Position:
+    """The position of a table where it is pinned: at a version, and at least as far as its part of a cut.
+
+    Also of an epoch that is over, or of a commit that a restore went back behind.
+
+    Raises:
+        InputChanged: the log was cleaned up, and no longer holds it.
+    """
+    for entry in _history(path)[1]:
+        position = Position.from_json(entry.metadata)
+        if position is None or position.table != table or position.n in (0, RETIRED):
+            continue
+        data_version = position.data_version if changed_rows(entry) == 0 else entry.version
+        if data_version <= version and position.cut.items() <= cut.items():
+            return position
+    raise InputChanged(
+        f"the log of {table} was cleaned up, and no longer tells what it was computed from at version {version}. "
+        f"Run `tidetable rebuild` for the tables that read it"
+    )
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:

@@ -43,9 +43,9 @@ from spark.serdes.json import encode_key, encode_value
 from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
     from spark.engine.doors import Doors, Kafka, Publisher
     from spark.engine.kept import Kept
@@ -62,7 +62,7 @@ HEADER = "tidetable."
 
 @dataclass(frozen=True)
 class Sent:
-    """How far a topic has a table: so many records of a version, or all of them if it is `done`.
+    """How far a topic has a table: so many records of a version, or all of them if it is `done`; or a record's place.
 
     `id` is the Delta table's, `key` its columns (empty: unknown). `whole` says that the topic began with this version:
     its records are all rows, not those that changed.
@@ -90,15 +90,16 @@ class Sent:
     def headers(self, table: str) -> dict[str, str]:
         """The record at this place, as its headers tell it."""
         told = {"table": table, "id": self.id, "epoch": self.epoch}
-        told |= {"version": str(self.version), "ordinal": str(self.ordinal)} | ({"whole": "true"} if self.whole else {})
+        told |= {"version": str(self.version), "ordinal": str(self.ordinal)}
+        told |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
         return {f"{HEADER}{name}": text for name, text in told.items()}
 
     @staticmethod
     def behind(headers: Mapping[str, str]) -> Sent:
         """The position right behind a record with these headers."""
         told = {name.removeprefix(HEADER): text for name, text in headers.items()}
-        ordinal = int(told["ordinal"]) + 1
-        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, whole="whole" in told)
+        ordinal, done = int(told["ordinal"]) + 1, "last" in told
+        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, done, whole="whole" in told)
 
 
 @dataclass(frozen=True)
@@ -137,14 +138,14 @@ def publish(
         return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
     if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR:
         return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
-    check_definition(topology, target, state)
     exactly_once = topology.settings.processing_guarantee == "exactly_once_v2"
     with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
         # Asked again behind the fence: whoever had it before can move nothing any more.
-        sent = sent_of(doors.kafka, topology, target, stable=True) or _at_the_tail(publisher, name)
+        sent = sent_of(doors.kafka, topology, target, stable=True) or _at_the_tail(publisher, name, exactly_once)
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
             return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
+        check_definition(topology, target, state)
         aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key)
         if sent == aim:
             return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
@@ -198,10 +199,13 @@ def _has_all(sent: Sent, state: State) -> bool:
     return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.version
 
 
-def _at_the_tail(publisher: Publisher, name: str) -> Sent | None:
-    """How far a topic is by its newest records."""
+def _at_the_tail(publisher: Publisher, name: str, exactly_once: bool) -> Sent | None:
+    """How far a topic is by its newest records. Without transactions, any of the last batch may be missing."""
     newest = [Sent.behind(headers) for headers in publisher.newest(f"{HEADER}table", name)]
-    return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
+    if exactly_once:
+        return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
+    least = min(newest, key=lambda sent: sent.version, default=None)
+    return None if least is None else replace(least, ordinal=0, done=False)
 
 
 def _check(name: str, target: Table, sent: Sent | None, aim: Sent) -> None:
@@ -282,10 +286,21 @@ def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record]:
         for version, rows in groupby(fetched, key=lambda row: row[0]):
             begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, whole)
             has = sent.ordinal if sent is not None and begun else 0
-            for ordinal, (_, key, value, timestamp) in enumerate(rows):
+            for ordinal, ((_, key, value, timestamp), last) in enumerate(_telling_last(rows)):
                 if ordinal >= has:
-                    at = replace(aim, version=version, ordinal=ordinal, done=False, whole=whole)
+                    at = replace(aim, version=version, ordinal=ordinal, done=last, whole=whole)
                     yield Record(at, _bytes(key), _bytes(value), timestamp)
+
+
+def _telling_last(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
+    """Rows, each with whether it is the last."""
+    waiting = None
+    for row in rows:
+        if waiting is not None:
+            yield waiting, False
+        waiting = row
+    if waiting is not None:
+        yield waiting, True
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -345,10 +360,6 @@ class Feed:
                 f"version {version} of {self.name} replaced its key, {', '.join(key)}, and topic {self.target.topic} "
                 f"has records of the former one. {_remedy(self.target)}"
             )
-        new = {
-            field.name: F.lit(None).cast(field.dataType) for field in after.schema if field.name not in before.columns
-        }
-        before = before.withColumns(new) if new else before
         return self._encoded(before, version, F.lit(False)).unionByName(self._encoded(after, version, F.lit(True)))
 
     def _encoded(self, rows: DataFrame, version: Column | int, new: Column) -> DataFrame:
@@ -356,7 +367,10 @@ class Feed:
         plan = self.target.plan
         value = encode_value(tuple(column.name for column in plan.columns if column.name not in plan.key))
         at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
-        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new})
+        # A version from before the table got a column has none of it.
+        later = {column.name: F.lit(None).cast(column.type or "string") for column in plan.columns}
+        later = {name: value for name, value in later.items() if name not in rows.columns}
+        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
         if is_stream(plan):
             value = F.when(~F.col("_deleted"), value)
             by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import Pinned
+from spark.engine.changes import LANDING, Pinned
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
@@ -223,10 +223,23 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
         state = positions.read(path, name)
         if state is not None:
             check_definition(topology, target, state)
+            _check_streams(doors, topology, target, state)
     except (PositionLost, PlanChanged):
         _new_epoch(doors, path, name, run, definition(topology, target))
         return positions.read(path, name)
     return state
+
+
+def _check_streams(doors: Doors, topology: Topology, target: Table, state: State) -> None:
+    """Refuse to replay the records of a stream that was computed anew since, by another definition."""
+    for scan in target.inputs if keeps_time(target.plan) else ():
+        pinned = state.position.inputs.get(scan.table)
+        if pinned is None or not scan.appended or scan.table.startswith(LANDING):
+            continue
+        name = f"{topology.name}/{scan.table}"
+        first = [*positions.every(doors.lakehouse.table(topology.name, scan.table), name)][-1:]
+        if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
+            raise PlanChanged(f"{name} was computed anew")
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:

@@ -11,12 +11,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from spark.engine import position as positions
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted
 from spark.engine.pin import Pins
 from spark.engine.repair import put_right
 from spark.engine.replay import version_of
-from spark.engine.step import Stepped, check_definition, named, working
+from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, working
 from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
@@ -63,18 +65,27 @@ def restore(
         if state is None:
             raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
         check_definition(topology, target, state)
-        found = _chosen(name, list(positions.commits(path, name)), version, timestamp)
+        found = _chosen(name, list(positions.every(path, name)), version, timestamp)
         was = found.position
         with named(topology, target), working(doors, topology, target, state, Pins(was.inputs, was.cut), run) as work:
             back = replace(
                 work.position,
                 time=was.time,
                 dropped=was.dropped,
+                seen=was.seen,
                 lateness=was.lateness,
                 enforced=was.enforced,
                 restored=found.version,
             )
-            done = put_right(replace(work, position=back), version_of(work.session, path, found.version))
+            try:
+                done = put_right(replace(work, position=back), version_of(work.session, path, found.version))
+            except PySparkException as error:
+                if not (error.getCondition() or "").startswith(CHANGES_LOST):
+                    raise
+                raise CannotRestore(
+                    f"the files of version {found.version} of {name} are no longer kept, a week by default: "
+                    f"{str(error).partition('JVM stacktrace:')[0].strip()}"
+                ) from error
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")

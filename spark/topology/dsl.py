@@ -708,7 +708,7 @@ def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
         do = 'write how long to wait for late records, as in grace="10s"; grace="0s" is not at all'
         raise place.mistake("grace is missing: without it no window would ever close", do)
     length, grace = milliseconds(size, place), milliseconds(windows.grace, place)
-    if length == 0 and kind == "time":
+    if length == 0 and kind != "sliding":
         raise place.mistake("the windows are empty", 'write a length from "1ms"')
     if not isinstance(windows, TimeWindows):
         return kind, length, 0, grace

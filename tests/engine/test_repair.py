@@ -15,7 +15,8 @@ from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, Positio
 from spark.engine.position import RETIRED
 from spark.engine.repair import audit, rebuild
 from spark.engine.step import step
-from spark.topology import Consumed, StreamsBuilder, Topology
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
 from tests import lake
 from tests.engine.shop import DERIVED, Story
 from tests.lake import Record, copied, send
@@ -350,3 +351,41 @@ def test_a_table_that_somebody_else_made_is_never_rebuilt(copy: Doors, stepped: 
         with pytest.raises(PositionLost, match="move it away"):
             verb(copy, topology, topology.table("computed"), "test")
     assert lake.listed(where) == [{"theirs": 1}]
+
+
+def test_what_follows_a_stream_of_another_definition_is_refused_until_it_is_rebuilt(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    clicks = topic("clicks")
+
+    def declared(but: str) -> Topology:
+        builder = StreamsBuilder(f"followed-{clicks}")
+        kept = builder.stream(clicks, Consumed.json(key="user string", value="sku string")).filter(f"sku <> '{but}'")
+        kept.materialize("kept").group_by("sku").count().materialize("counted")
+        kept.group_by("sku").windowed_by(TimeWindows.of("1d", grace="0s")).count().materialize("daily")
+        return builder.build()
+
+    def sold(*skus: str) -> None:
+        send(kafka, clicks, *(Record("ada", {"sku": sku}, timestamp=1_700_000_000_000) for sku in skus))
+
+    def counts(name: str) -> list[tuple[object, object]]:
+        rows = lake.listed(lake.path(doors, made, name))
+        return sorted((str(row["sku"]), row["count"]) for row in rows)
+
+    made = declared("ink")
+    sold("pen", "ink", "cap")
+    assert tick(doors, made, "first").failed == {}
+    made = declared("cap")
+    rebuild(doors, made, made.table("kept"), "rebuild")
+    sold("pen")
+    refused = tick(doors, made, "second").failed
+    assert refused.keys() == {"counted", "daily"}
+    assert all("was computed anew" in str(error) and "--downstream" in str(error) for error in refused.values())
+    for follower in made.downstream("kept"):
+        rebuild(doors, made, follower, "rebuild")
+    assert tick(doors, made, "third").failed == {}
+    assert counts("counted") == counts("daily") == [("ink", 1), ("pen", 2)]
+    sold("ink")
+    assert tick(doors, made, "fourth").failed == {}
+    assert counts("counted") == counts("daily") == [("ink", 2), ("pen", 2)]
+    assert all(audit(doors, made, one).holds for one in made.tables)

@@ -12,7 +12,7 @@ from spark.engine.errors import CannotRestore
 from spark.engine.repair import audit, rebuild
 from spark.engine.restore import restore
 from spark.engine.tick import tick
-from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
+from spark.topology import Consumed, SessionWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tests import lake
 from tests.lake import Record, send
 
@@ -33,6 +33,9 @@ def topology(orders: str, clicks: str) -> Topology:
     o.group_by("customer").aggregate(total="sum(amount)").materialize("totals")
     c = builder.stream(clicks, Consumed.json(key="user string", value="sku string"))
     c.group_by("sku").windowed_by(TimeWindows.of("10ms", grace="0s")).count().materialize("counted")
+    visits = c.group_by("sku").windowed_by(SessionWindows.of("5ms", grace="0s")).count().materialize("visits")
+    ended = visits.suppress(Suppressed.until_window_closes())
+    ended.group_by("sku").count().materialize("ended")
     c.filter("sku <> 'ink'").materialize("kept")
     return builder.build()
 
@@ -62,10 +65,11 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
         send(kafka, orders, *sold)
         send(kafka, clicks, *clicked)
         assert tick(doors, made, "wave").failed == {}
-        known.append({name: lake.rows(doors, made, name) for name in ("paid", "totals", "counted")})
+        known.append({name: lake.rows(doors, made, name) for name in ("paid", "totals", "counted", "visits")})
         versions.append({name: lake.state(doors, made, name).version for name in known[-1]})
     dropped = lake.state(doors, made, "counted").position.dropped
     assert dropped == {"late": 2}
+    assert lake.rows(doors, made, "ended") == {"pen": {"count": 2}}
 
     for name, version in versions[0].items():
         restored = restore(doors, made, made.table(name), "restore", version=version)
@@ -79,6 +83,8 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
         assert lake.rows(doors, made, name) == rows
         assert audit(doors, made, made.table(name)).holds
     assert lake.state(doors, made, "counted").position.dropped == dropped
+    assert lake.rows(doors, made, "ended") == {"pen": {"count": 2}}, "sessions that closed before are no news"
+    assert audit(doors, made, made.table("ended")).holds
     assert rebuild(doors, made, made.table("counted"), "rebuild").inserted == 0
 
     # By time, after somebody broke the table; its newest commit but one was the restore.
@@ -87,8 +93,11 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
     DeltaTable(path).delete("customer = 'ada'")
     restore(doors, made, made.table("totals"), "again", timestamp=at)
     assert lake.rows(doors, made, "totals") == known[0]["totals"]
+    restore(doors, made, made.table("totals"), "undo", version=versions[2]["totals"])
+    assert lake.rows(doors, made, "totals") == known[2]["totals"], "what a restore undid can be restored"
     assert tick(doors, made, "go on again").failed == {}
     assert lake.rows(doors, made, "totals") == known[2]["totals"]
+    assert audit(doors, made, made.table("totals")).holds
 
 
 def test_what_cannot_be_restored_is_told_with_what_can(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
