@@ -19,7 +19,7 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 	$(BIN)/python -m dagster_project.demo
 
 test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks some
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAKE = "TIDETABLE_TESTS_LAKE"
+DAGSTER = "tests/dagster"
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
@@ -39,6 +41,17 @@ def pytest_sessionfinish(exitstatus: int) -> None:
         server.stop()
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         shutil.rmtree(lake, ignore_errors=True)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Files go to workers whole; those of Dagster to one, since they share the topology that is shipped."""
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist is not typed
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return DAGSTER if file.startswith(DAGSTER) else file
+
+    return ByFile(config, log)
 
 
 def servers(lake: Path) -> tuple[Engine, EmbeddedKafka]:
