@@ -9,6 +9,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,8 +26,15 @@ STOP = 20.0  # seconds between SIGTERM and SIGKILL: a broker flushes its logs in
 POLL = 0.1  # seconds between two looks at a server that comes or goes
 PORTS = range(20_000, 32_000)  # below the ephemeral ranges of Linux and macOS: no client takes a kept port
 
-# The shell hands its child to init: the server is never our zombie, and ends with nobody's terminal.
-DETACH = '"$@" </dev/null >"$0" 2>&1 & echo $!'
+# Hands its child to init: the server is never our zombie, and ends with nobody's terminal. What its starter ignores it
+# does not: Dagster makes SIGTERM what SIGINT is, which a shell's `&` ignores.
+DETACH = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+log, *command = sys.argv[1:]
+with open(log, "wb") as said:
+    print(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT).pid)
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +115,7 @@ class Server:
                 f"{launch.address}, the place of the {self.name}, is taken by another process; end that one"
             )
         began = time.monotonic()
-        command = ["/bin/sh", "-c", DETACH, str(self.log.resolve()), *launch.command]
+        command = [sys.executable, "-ISc", DETACH, str(self.log.resolve()), *launch.command]
         environment = {**os.environ, **launch.environment}
         told = subprocess.check_output(command, cwd=self.home, env=environment, start_new_session=True)
         running = Running(int(told), launch.address)

@@ -124,6 +124,16 @@ def test_a_server_that_does_not_go_is_killed(server: Server, monkeypatch: pytest
     assert alive(server) == []
 
 
+def test_a_server_goes_when_asked_whatever_its_starter_ignores(server: Server) -> None:
+    ignored = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        running = server.start(lambda: launch(server))
+    finally:
+        signal.signal(signal.SIGTERM, ignored)
+    os.kill(running.pid, signal.SIGTERM)
+    assert server._gone([running.pid])
+
+
 def test_stopping_what_does_not_run_does_nothing(server: Server) -> None:
     server.stop()
     assert server.running() is None
