@@ -340,7 +340,7 @@ class TopologyTestDriver:
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """The same rows in a frame of their own; a local checkpoint would be of the session that was opened last."""
+    """The same rows in a frame of their own; a local checkpoint would be of the active session, whichever that is."""
     return frame.sparkSession.createDataFrame(frame.collect(), frame.schema)
 
 
