@@ -113,8 +113,7 @@ class Pinned:
         return positions.at(self.path(scan), name, version, self.cut).time
 
     def _frame(self, scan: Scan) -> DataFrame:
-        version = self.inputs[scan.table].version
-        return self.session.read.format("delta").option("versionAsOf", version).load(self.path(scan))
+        return version_of(self.session, self.path(scan), self.inputs[scan.table].version)
 
 
 @dataclass(frozen=True)
@@ -379,6 +378,11 @@ class Beginning:
         if scan.appended:
             return placed(scan, self.after.appended(scan))
         return reached(self.after.changelog(scan))
+
+
+def version_of(session: SparkSession, path: str, version: int) -> DataFrame:
+    """A stored table as it was in a version."""
+    return session.read.format("delta").option("versionAsOf", version).load(path)
 
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
+from spark.engine.changes import version_of
 from spark.engine.kept import keeping
-from spark.engine.replay import span_between, version_of
+from spark.engine.replay import span_between
 from spark.operators.algebra import IDENTITY, dropped
 from spark.operators.order import stream_time
 

@@ -31,10 +31,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
-from spark.engine.changes import inserted
+from spark.engine.changes import inserted, version_of
 from spark.engine.errors import InputChanged, PlanChanged
 from spark.engine.kept import keeping
-from spark.engine.replay import version_of
 from spark.engine.step import CHANGES_LOST, check_definition
 from spark.engine.stream import identity
 from spark.operators.algebra import cols

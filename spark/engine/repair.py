@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import LANDING, Pinned
+from spark.engine.changes import LANDING, Pinned, version_of
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
-from spark.engine.replay import behind, in_span_form, replayed, version_of
+from spark.engine.replay import behind, in_span_form, replayed
 from spark.engine.step import (
     Stepped,
     check_definition,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.engine.changes import Beginning, Between, Pinned
+from spark.engine.changes import Beginning, Between, Pinned, version_of
 from spark.engine.errors import InputChanged
 from spark.engine.stream import Clock, clocked, emitted
 from spark.operators.algebra import present, still, touched
 from spark.topology.nodes import Join, is_stream, keeps_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from spark.engine.doors import Doors
     from spark.engine.kept import Kept
@@ -88,8 +88,3 @@ def span_between(
     if was is None:
         return Beginning(now, own)
     return Between(Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut), now, keeps, own)
-
-
-def version_of(session: SparkSession, path: str, version: int) -> DataFrame:
-    """A stored table as it was in a version."""
-    return session.read.format("delta").option("versionAsOf", version).load(path)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
+from spark.engine.changes import version_of
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted
 from spark.engine.pin import Pins
 from spark.engine.repair import put_right
-from spark.engine.replay import version_of
 from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, working
 from spark.topology.nodes import is_stream
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import FEW, Beginning, Between, Pinned
+from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
 from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
@@ -268,7 +268,7 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
 
 def stored(work: Work) -> DataFrame:
     """The table's own rows, as they were when the try began."""
-    return work.session.read.format("delta").option("versionAsOf", work.before.version).load(work.path)
+    return version_of(work.session, work.path, work.before.version)
 
 
 def corrected(work: Work, batch: DataFrame) -> Stepped | None:
