@@ -1,9 +1,12 @@
 """JSON bytes to typed columns, and back. What does not decode is said in `_error`; nothing is dropped.
 
 A value must be one JSON object whose fields have the declared types; fields that are not declared are left out,
-declared ones that are missing are null. A record without a value, or with the JSON literal null, is a tombstone. A key
-of one column may be an object, a bare JSON scalar or plain text: `{"id": 7}`, `7`, `"7"`, `seven`; a key of several
-columns is an object. A key that is null, or an object without the declared fields, is a record without a key.
+declared ones that are missing are null, and of one that is there twice the last counts. A record without a value, or
+with the JSON literal null, is a tombstone. A key of one column may be an object, a bare JSON scalar or plain text:
+`{"id": 7}`, `7`, `"7"`, `seven`; a key of several columns is an object. A key that is null, or an object without the
+declared fields, is a record without a key.
+
+Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it.
 
 What is encoded decodes to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`: equal keys are
 equal bytes, since a column's type says how each of its values is written. Nulls are written, times in microseconds UTC.
@@ -11,6 +14,7 @@ equal bytes, since a column's type says how each of its values is written. Nulls
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -28,17 +32,29 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Column
 
 CORRUPT = "_corrupt"
-OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+DECIMAL = re.compile(r"\bdecimal\b\s*(\(|[,>]|$)")
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    "enableDateTimeParsingFallback": "false",  # "1" is no date
+}
 WRITING = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own has milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
+ENDLESS = r"[+-]?[0-9.]+[eE][+-]?[0-9]{4,}"
+"""A number whose power of ten no column holds. Spark writes it out, 1e5000000 in 8 seconds."""
+END = r"\s*[,}\]]"
+"""What follows a value of an object or an array: without it a UUID begins with such a number."""
+
 
 def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     """Records with binary `_key` and `_value`, plus: typed columns (key first), `_deleted`, `_error`.
 
+    Where there is an error, the columns are null: what was read of a broken record may be anything.
     The columns of `records` begin with an underscore, so that no user column has the name of one.
     """
     trimmed = records.select("*", _trimmed("_key").alias("_kt"), _trimmed("_value").alias("_vt"))
@@ -59,12 +75,14 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     error = F.when(F.col("_k").isNotNull() & bad_key, _says("key", consumed.key)).when(
         F.col("_v").isNotNull() & _broken("_v", "_vo", consumed.value), _says("value", consumed.value)
     )
-    return parsed.select(
+    judged = parsed.withColumn("_error", error)
+    right = F.col("_error").isNull()
+    return judged.select(
         *records.columns,
-        *(field.alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
-        *(_field("_vo", column).alias(column.name) for column in consumed.value),
+        *(F.when(right, field).alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
+        *(F.when(right, _field("_vo", column)).alias(column.name) for column in consumed.value),
         F.col("_v").isNull().alias("_deleted"),
-        error.alias("_error"),
+        "_error",
     )
 
 
@@ -89,26 +107,69 @@ def _object(text: str, columns: tuple[Column, ...]) -> Expression:
     types = {column.name: "smallint" if column.type == "tinyint" else column.type for column in columns}
     schema = ", ".join([*(f"{quoted(name)} {kind}" for name, kind in types.items()), f"{CORRUPT} string"])
     # Text that is no object would cost an exception for every record.
-    return F.when(F.startswith(text, F.lit("{")), F.from_json(text, schema, OPTIONS))
+    return F.when(F.startswith(text, F.lit("{")) & ~_endless(text, columns), F.from_json(text, schema, OPTIONS))
+
+
+def _endless(text: str, columns: tuple[Column, ...]) -> Expression:
+    """Whether a decimal would be written out."""
+    names = [column.name for column in columns if str(column.type).startswith("decimal")]
+    nested = [str(column.type) for column in columns if not str(column.type).startswith("decimal")]
+    found = F.lit(False)
+    if names:
+        any_of = "|".join(map(re.escape, names))
+        found |= F.col(text).rlike(rf'"(?:{any_of})"\s*:\s*(?:"{ENDLESS}"|{ENDLESS}){END}')
+    if any(DECIMAL.search(kind) for kind in nested):  # in quotes, elsewhere, "12e45678" may be a short hash
+        found |= F.col(text).rlike(rf"[:,\[]\s*{ENDLESS}{END}")
+    return found
 
 
 def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     """Whether text is no object of the declared types. Spark ignores what follows an object; we do not."""
-    # One closing brace, and it is the last character: nothing follows it. Else the text is read once more.
-    plain = F.locate("}", F.col(text)) == F.length(text)
+    # One closing brace, and it is the last character: nothing follows it. Else the text is read once more, as it is
+    # where it may hold NaN or Infinity without quotes: they are no JSON, and the second reader knows it.
+    infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
+    plain = (F.locate("}", F.col(text)) == F.length(text)) & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
     alone = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
     fits = F.lit(True)
     for column in columns:
-        if column.type == "tinyint":  # read as smallint: Spark takes 200 for a tinyint, and makes -56 of it
-            fits &= F.coalesce(F.col(f"{parsed}.{quoted(column.name)}").between(-128, 127), F.lit(True))
+        fits &= F.coalesce(_fits(text, F.col(f"{parsed}.{quoted(column.name)}"), column), F.lit(True))
     return ~(
-        fits
+        F.col(parsed).isNotNull()
+        & fits
         & F.startswith(text, F.lit("{"))
         & F.endswith(text, F.lit("}"))
         & F.col(f"{parsed}.{CORRUPT}").isNull()
         & F.is_valid_utf8(text)  # Spark puts a replacement character where it is not
         & F.when(plain, True).otherwise(alone)
     )
+
+
+def _fits(text: str, value: Expression, column: Column) -> Expression:
+    """Whether a value is the one that was written, where Spark's reader may make another of it; null is none.
+
+    The text is looked at first, and the field is read alone only where it may have been written so.
+    """
+    kind, field = str(column.type), rf'"{re.escape(column.name)}"\s*:\s*'
+    read = F.from_json(text, f"{quoted(column.name)} string", OPTIONS)[column.name]
+
+    def written(roughly: str, exactly: str) -> Expression:
+        return F.when(F.col(text).rlike(field + roughly), F.coalesce(read.rlike(exactly), F.lit(False))).otherwise(
+            F.lit(False)
+        )
+
+    if kind == "tinyint":  # read as smallint: Spark takes 200 for a tinyint, and makes -56 of it
+        return value.between(-128, 127)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        # Milliseconds are read as seconds, and more digits wrap around; a time alone is read as one of today.
+        wrong = written(r"-?[0-9]{13}", r"^-?[0-9]{13,}$") | written(r'"T?[0-9]{1,2}:', r"^T?[0-9]{1,2}:")
+        return F.year(value).between(1, 9999) & ~wrong
+    if kind in ("float", "double"):  # 1e999; an infinity that is meant is spelled, in quotes
+        return F.when(F.abs(value) == float("inf"), read.rlike("^[+-]?I")).otherwise(F.lit(True))
+    if kind.startswith("decimal"):  # "1,5" is read as 15
+        return ~written(r'"[^",]*,', ",")
+    if kind.startswith("map"):  # a key that is there twice
+        return F.size(F.array_distinct(F.map_keys(value))) == F.size(value)
+    return F.lit(True)
 
 
 def _field(parsed: str, column: Column) -> Expression:

@@ -52,6 +52,10 @@ NO_OBJECTS = {
     "a string that is not UTF-8": b'{"s": "\xff"}',
     "a byte order mark": b'\xef\xbb\xbf{"a": 1}',
     "a control character": b'{"s": "a\x00b"}',
+    "a NaN for a string": b'{"s": NaN}',
+    "a NaN that is not declared": b'{"other": NaN}',
+    "an infinity that is not declared": b'{"other": -INF}',
+    "too deep": b'{"other": ' + b"[" * 1500 + b"]" * 1500 + b"}",
 }
 
 NO_KEYS = {
@@ -147,6 +151,7 @@ def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> 
         b'{"t": "2026-01-01T01:00:00+01:00"}',
         b'{"day": "2026-02-28"}',
         b'{"f": 1e3}',
+        b'{"f": "-Infinity"}',
         b'{"yes": true}',
         b'{"raw": "aGk="}',
         b'{"list": [1, null]}',
@@ -164,6 +169,7 @@ def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> 
         {"t": "2026-01-01 00:00:00"},
         {"day": "2026-02-28"},
         {"f": "1000.0"},
+        {"f": "-inf"},
         {"yes": "True"},
         {"raw": "bytearray(b'hi')"},
         {"list": "[1, None]"},
@@ -181,8 +187,56 @@ def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> 
         b'{"m": {"a": "b"}}',
         b'{"s": {"end": "x"}}',
         b'{"s": 5}',
+        # What Spark makes a value of, and another one than was written.
+        b'{"d": "1,5"}',
+        b'{"d": "10,00", "other": {"d": 1}}',
+        b'{"f": 1e999}',
+        b'{"f": "-Infinity", "f": -1e999}',
+        b'{"f": "NaN", "f": ' + b"9" * 400 + b"}",
+        b'{"f": Infinity}',
+        b'{"t": 1700000000000}',
+        b'{"t": "99999-01-01"}',
+        b'{"t": 9223372036854775807}',
+        b'{"t": 1715547198854989}',
+        b'{"t": "12:34:56"}',
+        b'{"s": "INFO", "f": 1e999}',
+        b'{"day": "+99999-01-01"}',
+        b'{"m": {"a": 1, "a": 2}}',
+        # What would keep Spark busy for hours.
+        b'{"d": 1e1000000000}',
+        b'{"d": -1.5E-1000000000}',
+        b'{"d": "1e1000000000"}',
     ]
     assert values(session, TYPED, *broken) == [BROKEN] * len(broken)
+
+
+def test_what_looks_like_a_wrong_value_and_is_none_is_read(session: SparkSession) -> None:
+    texts = [
+        b'{"a": 1, "a": 2}',
+        b'{"s": "NaN, INF and Infinity"}',
+        b'{"other": {"d": "1,5"}, "s": "x"}',
+        b'{"other": "12e45678", "s": "a hash"}',
+    ]
+    consumed = Consumed.json(key="id bigint", value="a int, s string, d decimal(4,2)")
+    assert values(session, consumed, *texts) == [
+        {"a": 2, "s": None, "d": None},
+        {"a": None, "s": "NaN, INF and Infinity", "d": None},
+        {"a": None, "s": "x", "d": None},
+        {"a": None, "s": "a hash", "d": None},
+    ]
+
+
+def test_ids_and_long_arrays_beside_nested_decimals_are_read(session: SparkSession) -> None:
+    long = b"[" + b",".join(b"12.%d" % (n % 100) for n in range(20_000)) + b"]"
+    texts = [
+        b'{"id": "3e44551c-0b1f-4d6a-9c3e-5e8844125e88", "lines": [{"sku": "5e884412", "price": 9.99}]}',
+        b'{"id": "12e45678", "lines": [], "n": [1e3, 2]}',
+        b'{"id": "x", "prices": ' + long + b"}",
+        b'{"id": "x", "prices": [1, 1e1000000000]}',
+    ]
+    value = "id string, lines array<struct<sku:string,price:decimal(12,2)>>, prices array<decimal(10,2)>"
+    found = values(session, Consumed.json(key="key bigint", value=value), *texts)
+    assert [one == BROKEN for one in found] == [False, False, False, True]
 
 
 def test_a_key_of_one_column_is_an_object_or_a_bare_scalar(session: SparkSession) -> None:
