@@ -6,13 +6,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -43,6 +42,7 @@ UNSETTLED = {
 
 # The coordinator of a group has just moved, or a transaction of the group is just being committed.
 SOON = {
+    KafkaError._TIMED_OUT,  # of a consumer that waited for either itself; or no broker is there
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -103,21 +103,22 @@ class Kafka:
 
     def published(self, name: str, topic: str, stable: bool = False) -> str | None:
         """What the publisher of a name committed last with a position: the metadata of its group's offset."""
-        asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, POSITION)])
+        level = "read_committed" if stable else "read_uncommitted"
+        # Not by the admin client: an answer NOT_COORDINATOR ends its whole process (librdkafka issue 5040).
+        own: dict[str, Setting] = {"group.id": name, "isolation.level": level, "log_level": 0}
         deadline = time.monotonic() + CREATION
-        while True:
-            try:
-                found = self.admin().list_consumer_group_offsets(
-                    [asked], require_stable=stable, request_timeout=TIMEOUT
-                )
-                [spot] = found[name].result().topic_partitions
-                if spot.error is None:
-                    return None if spot.offset < 0 else str(spot.metadata).rstrip("\0")  # librdkafka counts C's end
-                raise KafkaException(spot.error)
-            except KafkaException as error:
-                if error.args[0].code() not in SOON or time.monotonic() > deadline:
-                    raise self.unavailable(error) from error
-            time.sleep(PAUSE)
+        with closing(self.consumer(**own)) as consumer:
+            while True:
+                try:
+                    [spot] = consumer.committed([TopicPartition(topic, POSITION)], TIMEOUT)
+                    if spot.error is None:
+                        return None if spot.offset < 0 else str(spot.metadata)
+                    raise KafkaException(spot.error)
+                except KafkaException as error:
+                    if error.args[0].code() not in SOON or time.monotonic() > deadline:
+                        raise self.unavailable(error) from error
+                self._answering()
+                time.sleep(PAUSE)
 
     def publishing(self, name: str, topic: str, exactly_once: bool) -> Publisher:
         """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
@@ -144,6 +145,13 @@ class Kafka:
         return KafkaUnavailable(
             f"Kafka at {self.address} does not answer: {reason}. Check the address and that its brokers run"
         )
+
+    def _answering(self) -> None:
+        """Fail if no broker answers."""
+        try:
+            self.admin().list_topics(timeout=TIMEOUT)
+        except KafkaException as error:
+            raise self.unavailable(error) from error
 
     @cached_property
     def _admin(self) -> AdminClient:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spark.engine.errors import NotCommitted
+from spark.engine.errors import NotCommitted, RecordRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +30,17 @@ OVERTAKEN = {
     KafkaError._FATAL,  # what a fenced producer says from then on
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+REFUSED = {
+    KafkaError.INVALID_TIMESTAMP: (
+        "its time is further from the broker's clock than message.timestamp.after.max.ms (an hour by default) or "
+        "message.timestamp.before.max.ms allows: raise that setting of the topic, or correct the row"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "it, or the batch it is in, is larger than max.message.bytes of the topic, or message.max.bytes of the "
+        "producer, allows, 1 MB by default: raise that setting, or publish fewer columns"
+    ),
 }
 
 
@@ -162,6 +173,9 @@ class Publisher:
                 return
 
     def _refused(self, error: KafkaException) -> Exception:
+        for code in (failed.code() for failed in (*self._failed, error.args[0])):
+            if code in REFUSED:
+                return RecordRefused(f"topic {self._topic} refuses a record of {self._name}: {REFUSED[code]}")
         if self._exactly_once and error.args[0].code() in OVERTAKEN:
             return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
         return self._kafka.unavailable(error)

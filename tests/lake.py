@@ -6,9 +6,9 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from confluent_kafka import KafkaError, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
@@ -21,6 +21,7 @@ from spark.engine.step import step
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from arro3.core import RecordBatchReader
     from pyspark.sql import SparkSession
 
     from resources.kafka import Kafka, Setting
@@ -67,6 +68,7 @@ class Told:
     """A record as a reader of the topic has it."""
 
     partition: int
+    offset: int
     key: bytes | None
     value: bytes | None
     timestamp: int
@@ -98,8 +100,8 @@ def received(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
         headers = {
             name: value.decode() for name, value in dict(message.headers() or []).items() if isinstance(value, bytes)
         }
-        place = message.partition() or 0, message.key(), message.value(), message.timestamp()[1], headers
-        found.append(Told(*place))
+        place = message.partition() or 0, message.offset() or 0
+        found.append(Told(*place, message.key(), message.value(), message.timestamp()[1], headers))
     consumer.close()
     return found
 
@@ -130,13 +132,23 @@ def state(doors: Doors, topology: Topology, name: str) -> State:
 
 def listed(where: str, version: int | None = None) -> list[Row]:
     """All rows of a Delta table; timestamps in milliseconds."""
-    found = QueryBuilder().register("t", DeltaTable(where, version=version)).execute("SELECT * FROM t").read_all()
-    columns = [[_plain(value) for value in column.to_pylist()] for column in found.columns]
+    return plain(QueryBuilder().register("t", DeltaTable(where, version=version)).execute("SELECT * FROM t"))
+
+
+def plain(read: RecordBatchReader) -> list[Row]:
+    """What deltalake reads, row by row; timestamps in milliseconds."""
+    found = pa.table(read.read_all())
+    columns = [_plain(column) for column in found.columns]
     return [dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _plain(value: Value | datetime) -> Value:
-    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+def _plain(column: pa.ChunkedArray) -> list[Value]:
+    """The values of a column; Python's own times end with the year 9999."""
+    values: list[Value] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    if not pa.types.is_timestamp(column.type):
+        return values
+    assert column.type.unit == "us"
+    return [round(value / 1000) if isinstance(value, int) else None for value in values]
 
 
 def rows(

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.errors import InputChanged
+from spark.engine.offsets import TopicOffsets
 from spark.engine.pin import before
 from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, col, cols
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
     from spark.engine.doors import Lakehouse
     from spark.engine.kept import Kept
-    from spark.engine.offsets import TopicOffsets
     from spark.engine.position import Commit, Cut, Input
     from spark.topology.nodes import Scan
 
 FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
 LANDING = "_landing/"
+START = TopicOffsets("", {})
+"""Before the first record of every partition."""
+REDECODED = "_redecoded"
+"""The column of a landing that says by which count of `TopicOffsets` a record was decoded again; null: never."""
 NOTHING = "false"
 """The SQL of a condition that no record meets."""
 
@@ -42,15 +47,16 @@ class Pinned:
     topology: str
     inputs: dict[str, Input]
     cut: Cut
+    known: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
+    """By an input and a version of it, the one that is read in its place."""
 
     def path(self, scan: Scan) -> str:
         """Where an input is."""
         return self.lakehouse.table(self.topology, scan.table)
 
     def stored(self, scan: Scan) -> DataFrame:
-        """All rows of a stored table, or all records of a landing; null in columns it gained after this version."""
-        frame = self._frame(scan)
-        there = {field.name for field in DeltaTable(self.path(scan), self.inputs[scan.table].version).schema().fields}
+        """All rows of a stored table; null in columns it gained after this version."""
+        frame, there = self._frame(scan), self._there(scan)
         later = {
             column.name: F.lit(None).cast(column.type) if column.type else F.lit(None)
             for column in scan.columns
@@ -64,12 +70,16 @@ class Pinned:
         found = self.appended(scan) if scan.appended else self.changelog(scan)
         return found.withColumn("_reached", F.lit(None).cast("bigint"))
 
-    def appended(self, scan: Scan) -> DataFrame:
-        """What was appended. Of a landing, what was decoded, up to the cut."""
+    def appended(self, scan: Scan, since: TopicOffsets = START) -> DataFrame:
+        """What was appended. Of a landing, what was decoded, up to the cut, and since an earlier one."""
         frame = self.stored(scan)
         if not scan.table.startswith(LANDING):
             return frame
-        taken = frame.where("_error IS NULL").where(within({}, self.offsets(scan.table).offsets))
+        taken = frame.where("_error IS NULL")
+        if REDECODED in self._there(scan):
+            taken = taken.where(landed_between(since, self.offsets(scan.table))).drop(REDECODED)
+        else:
+            taken = taken.where(within(since.offsets, self.offsets(scan.table).offsets))
         return taken.withColumn("_ordinal", F.lit(0).cast("bigint"))
 
     def offsets(self, landing: str) -> TopicOffsets:
@@ -113,7 +123,26 @@ class Pinned:
         return positions.at(self.path(scan), name, version, self.cut).time
 
     def _frame(self, scan: Scan) -> DataFrame:
-        return version_of(self.session, self.path(scan), self.inputs[scan.table].version)
+        if scan.table.startswith(LANDING):  # offsets say what was there: old versions of it may be vacuumed
+            return self.session.read.format("delta").load(self.path(scan))
+        return version_of(self.session, self.path(scan), self._version(scan))
+
+    def _version(self, scan: Scan) -> int:
+        at = (scan.table, self.inputs[scan.table].version)
+        if at not in self.known:
+            self.known[at] = positions.standing(self.path(scan), f"{self.topology}/{scan.table}", at[1])
+        return self.known[at]
+
+    def _there(self, scan: Scan) -> set[str]:
+        """The columns that an input has there."""
+        version = None if scan.table.startswith(LANDING) else self._version(scan)
+        try:
+            return {field.name for field in DeltaTable(self.path(scan), version).schema().fields}
+        except DeltaError as error:
+            raise InputChanged(
+                f"{self.topology}/{scan.table} has no version {version} any more: {error}. "
+                f"Run `tidetable rebuild` for the tables that read it"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -179,18 +208,21 @@ class Between:
                     f"{self.after.topology}.{scan.table} --downstream`"
                 )
             batches.append(commit.position.n)
-        found = self.after.appended(scan)
         if scan.table in self._taken:
-            since, until = (pinned.offsets(scan.table).offsets for pinned in (self.before, self.after))
-            return placed(scan, found.where(within(since, until)))
+            return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
+        found = self.after.appended(scan)
         return placed(scan, found.where(F.col("_batch") >= min(batches)))
 
     def alongside(self, scan: Scan) -> DataFrame | None:
-        """The records from before the span that landed together with some of it; None where there are none."""
+        """The records from before the span that may be newer than some of it; None where there are none.
+
+        They landed together with it, or behind what was decoded again.
+        """
         taken = self._taken.get(scan.table)
-        if taken is None or taken.begun is None:
+        if taken is None or (taken.begun is None and not taken.redecoded):
             return None
-        return self.before.records(scan).where(F.col("_batch") >= taken.begun)
+        earlier = self.before.records(scan)
+        return earlier if taken.redecoded else earlier.where(F.col("_batch") >= F.lit(taken.begun))
 
     def _table_records(self, scan: Scan) -> DataFrame:
         if self._replaced(scan):
@@ -278,18 +310,21 @@ class Between:
 class Taken:
     """What a span takes of a landing: at most so many records, and whether any at all.
 
-    `begun` is the batch of which an earlier span took a part, if there is one.
+    `begun` is the batch of which an earlier span took a part, if there is one; `redecoded` says whether older records
+    that did not decode are among those taken.
     """
 
     records: int
     moved: bool
     begun: int | None
+    redecoded: bool = False
 
 
 def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]) -> Taken:
     """What lies between two offsets of a landing, by its commits, newest first."""
     records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
-    if records == 0:
+    redecoded = since.redecoded < until.redecoded
+    if records == 0 and not redecoded:
         return Taken(0, moved=False, begun=None)
     moved, begun = versions[0] != versions[1], None
     for commit in commits:
@@ -300,7 +335,8 @@ def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], c
             break
         begun = commit.position.n
         moved = moved or commit.version == versions[1]
-    return Taken(records, moved, begun)
+        records += commit.metrics.get("numTargetRowsUpdated", 0)
+    return Taken(records, moved, begun, redecoded)
 
 
 def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
@@ -308,6 +344,13 @@ def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
     ranges = {p: (since.get(p, 0), end) for p, end in until.items() if since.get(p, 0) < end}
     each = [f"(_partition = {p} AND _offset >= {start} AND _offset < {end})" for p, (start, end) in ranges.items()]
     return " OR ".join(each) or NOTHING
+
+
+def landed_between(since: TopicOffsets, until: TopicOffsets) -> str:
+    """Whether a record is of a landing behind a later cut and not behind an earlier one, as SQL: also redecoded."""
+    again = f"{REDECODED} > {since.redecoded} AND ({within({}, since.offsets)})"
+    new = within(since.offsets, until.offsets)
+    return f"coalesce({REDECODED}, 0) <= {until.redecoded} AND (({new}) OR ({again}))"
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,20 @@ class PositionLost(EngineError):
     """A table no longer says which inputs it was computed from."""
 
 
+class LogBroken(EngineError):
+    """A stored table's log cannot be read."""
+
+
 class PlanChanged(EngineError):
     """The table was computed by another definition than the one given."""
 
 
 class InputChanged(EngineError):
     """A stored input is not the table that the position names, or no longer has the versions a span needs."""
+
+
+class ChangesExpired(InputChanged):
+    """Delta's retention removed changes of an input that were not stepped yet."""
 
 
 class NoCommonCut(EngineError):
@@ -37,6 +45,10 @@ class ExpressionFailed(EngineError):
 
 class NotCommitted(EngineError):
     """Other writers committed first, again and again."""
+
+
+class RecordRefused(EngineError):
+    """A topic does not take a record that a table has for it."""
 
 
 class CannotRestore(EngineError):

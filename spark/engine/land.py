@@ -2,23 +2,25 @@
 
 The offsets are given, start and end, so the same step reads the same records; what it reached is the end it was given,
 not the last record it saw, since transaction markers and compaction leave gaps. Offsets are never reset: a topic that
-was recreated, or whose retention passed our offset, is an error by name.
+was recreated, or whose retention passed our offset, is an error by name. With `on_data_loss="ledger"` the latter is
+not: the landing goes on from what is left, and writes into the same commit which offsets are missing.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
-from spark.engine.position import Cut, Position, State
+from spark.engine.position import Cut, Gap, Position, State
 from spark.operators.algebra import col, cols
 from spark.serdes.json import decode
 from spark.topology.ddl import quoted
@@ -34,11 +36,15 @@ if TYPE_CHECKING:
 
 LAST_MILLIS = (2**63 - 1) // 1000  # a timestamp is microseconds in 64 bits
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
+REMOVED = "removed from the topic before they were landed"
 
 
 @dataclass(frozen=True)
 class Landed:
-    """What landing a topic did: from which offsets to which, and how many records (undecodable ones counted apart)."""
+    """What landing a topic did: from which offsets to which, and how many records (undecodable ones counted apart).
+
+    `gaps` is what it found missing; all that ever was is in the position.
+    """
 
     table: str
     outcome: str
@@ -49,6 +55,7 @@ class Landed:
     version: int
     position: Position
     seconds: float
+    gaps: tuple[Gap, ...] = ()
 
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
@@ -71,8 +78,8 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     topic = f"{doors.kafka.cluster_id()}/{source.topic}"
     for _ in range(TRIES):
         state = positions.read(path, name)
-        start, end = _range(doors.kafka, source, state, topic, cut[topic])
-        if state is not None and state.position.n > 0 and start == end:
+        start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
+        if state is not None and state.position.n > 0 and start == end and not gaps:
             return Landed(name, "idle", start, end, 0, 0, state.version, state.position, time.monotonic() - began)
         session = doors.engine.session()
         try:
@@ -83,31 +90,37 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     continue  # another run landed here meanwhile: its offsets are where to start
             if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
                 continue
-            _widen(session, path, name, state, source.consumed)
+            widen(session, path, name, state, source.consumed)
             position = Position(
                 table=name,
                 epoch=state.position.epoch,
                 n=state.position.n + 1,
                 run=run,
-                cut={topic: type(cut[topic])(cut[topic].topic_id, end)},
+                cut={topic: replace(state.position.cut.get(topic, cut[topic]), offsets=end)},
                 inputs={},
                 data_version=state.data_version,
                 floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
                 release=state.position.release,
+                gaps=(*state.position.gaps, *gaps),
             )
             seen = Observation()
             records = _read(session, doors.kafka, topology, source, start, end)
-            batch = landed(records, source.consumed, position.n, _ahead(topology, source)).observe(
+            batch = landed(records, source.consumed, position.n, may_be_ahead(topology, source)).observe(
                 seen, F.count(F.lit(1)).alias("records"), F.count("_error").alias("errors")
             )
-            committed = commit.append(batch, path, position)
+            try:
+                committed = commit.append(batch, path, position)
+            except PySparkException:
+                if not _expiring(doors.kafka, source, start, end):
+                    raise
+                continue  # records were removed while they were fetched: the next try sees what is left
             if committed is not None:
                 # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
                 counted = seen.get
                 count = int(counted.get("records", committed.metrics.get("numOutputRows", 0)))
                 errors = int(counted.get("errors", 0))
                 seconds = time.monotonic() - began
-                return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds)
+                return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds, gaps)
         finally:
             session.stop()
     raise NotCommitted(
@@ -134,7 +147,7 @@ def landed(records: DataFrame, consumed: Consumed, batch: int, ahead: int | None
     )
     broken = F.col("_error").isNotNull()
     ours = [
-        _timestamp(consumed).alias("_timestamp"),
+        F.when(broken, _records_own()).otherwise(_timestamp(consumed)).alias("_timestamp"),
         F.col("_topic"),
         F.col("_partition"),
         F.col("_offset"),
@@ -159,22 +172,23 @@ def _too_far(at: Column, ahead: int) -> Column:
     )
 
 
-def _ahead(topology: Topology, source: Source) -> int | None:
+def may_be_ahead(topology: Topology, source: Source) -> int | None:
     """Of a stream alone: a table's row must not be missing, although its changes, as a stream, have its time."""
     return topology.settings.message_timestamp_after_max_ms if source.kind == "stream" else None
 
 
 def _range(
-    kafka: Kafka, source: Source, state: State | None, topic: str, want: TopicOffsets
-) -> tuple[dict[int, int], dict[int, int]]:
-    """From which offsets to which. A partition that is new starts at its beginning."""
+    kafka: Kafka, topology: Topology, source: Source, state: State | None, topic: str, want: TopicOffsets
+) -> tuple[dict[int, int], dict[int, int], tuple[Gap, ...]]:
+    """From which offsets to which, and what is missing before. A partition that is new starts at its beginning."""
     have = state.position.cut.get(topic) if state is not None else None
-    if have == want:
-        return dict(have.offsets), dict(want.offsets)
+    if have is not None and (have.topic_id, have.offsets) == (want.topic_id, want.offsets):
+        return dict(have.offsets), dict(want.offsets), ()
     if have is not None and have.topic_id != want.topic_id:
         raise TopicRecreated(
             f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets "
-            f"of {have.topic_id}. Land it under another topology name, or move {source.landing} away to start over"
+            f"of {have.topic_id}, and the two would mix, whatever on_data_loss says. Land it under another topology "
+            f"name, or move {source.landing} away to start over"
         )
     if have is None and state is not None and state.position.n > 0:
         raise TopicRecreated(
@@ -187,12 +201,16 @@ def _range(
     partitions = want.offsets.keys() | (known.keys() if have is not None else set())
     start = {partition: known.get(partition, 0) for partition in sorted(partitions)}
     expired = {p: (offset, first[p]) for p, offset in start.items() if p in want.offsets and offset < first.get(p, 0)}
-    if expired:
+    if expired and topology.settings.on_data_loss == "fail":
         lost = ", ".join(f"partition {p}: offsets {a} to {b - 1}" for p, (a, b) in expired.items())
         raise OffsetsExpired(
             f"topic {source.topic} no longer holds records that were not landed yet ({lost}). They are lost to "
-            f"retention; raise retention.ms above the longest pause between ticks"
+            f"retention; raise retention.ms above the longest pause between ticks. To go on without them, write "
+            f'StreamsBuilder("{topology.name}", on_data_loss="ledger"): it writes down what is missing'
         )
+    found = round(time.time() * 1000)
+    gaps = tuple(Gap(source.topic, p, a, b - 1, REMOVED, found) for p, (a, b) in expired.items())
+    start |= {p: b for p, (_, b) in expired.items()}
     shrunk = {p: offset for p, offset in start.items() if offset > want.offsets.get(p, offset)}
     if shrunk:
         now = kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets  # all there is
@@ -201,7 +219,13 @@ def _range(
                 f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: "
                 f"its newest records are gone"
             )
-    return start, {partition: max(offset, want.offsets.get(partition, 0)) for partition, offset in start.items()}
+    return start, {partition: max(offset, want.offsets.get(partition, 0)) for partition, offset in start.items()}, gaps
+
+
+def _expiring(kafka: Kafka, source: Source, start: dict[int, int], end: dict[int, int]) -> bool:
+    """Whether records between two offsets are no longer there."""
+    first = kafka.beginning_offsets([source.topic])[source.topic].offsets
+    return any(offset < min(first.get(partition, 0), end[partition]) for partition, offset in start.items())
 
 
 def _read(
@@ -228,16 +252,20 @@ def _read_committed(topology: Topology) -> bool:
 
 def _timestamp(consumed: Consumed) -> Column:
     """Event time: a declared column, else the record's own timestamp; null where the record has none that is one."""
-    records_own = F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
     if consumed.timestamp is None:
-        return records_own
+        return _records_own()
     types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
     at = col(consumed.timestamp)
     if types[consumed.timestamp] != "bigint":
         declared = at.cast("timestamp")
     else:
         declared = F.timestamp_millis(F.when(at.between(-LAST_MILLIS, LAST_MILLIS), at))
-    return F.when(F.col("_deleted"), records_own).otherwise(declared)  # a tombstone has no columns
+    return F.when(F.col("_deleted"), _records_own()).otherwise(declared)  # a tombstone has no columns
+
+
+def _records_own() -> Column:
+    """What Kafka says of a record's time; null where it says nothing."""
+    return F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
 
 
 def _names(consumed: Consumed) -> list[str]:
@@ -254,7 +282,7 @@ def _definition(consumed: Consumed) -> str:
     return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
 
 
-def _widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
+def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
     if stored | declared == stored:
@@ -266,10 +294,12 @@ def _widen(session: SparkSession, path: str, name: str, state: State, consumed: 
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
             + ". Declare a column of another name for the new type"
         )
-    there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
-    new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in there)
-    if new:
-        with commit.races():  # another run of the same declaration adds the same columns
+    for _ in range(TRIES):
+        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
+        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in there)
+        if not new:
+            break
+        with commit.races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
             session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

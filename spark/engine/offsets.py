@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """One offset per partition of a topic; the id tells the topic from one recreated under its name."""
+    """One offset per partition of a topic; the id tells the topic from one recreated under its name.
+
+    `redecoded` counts, of a landing, how often records below these offsets were decoded again (`engine.quarantine`).
+    """
 
     topic_id: str
     offsets: dict[int, int]
+    redecoded: int = 0
 
 
 class TopicMissing(Exception):

@@ -101,7 +101,7 @@ def pin(doors: Doors, topology: Topology, table: Table) -> Pins:
         walk.at = earlier
     cut = {topic: offsets for walk in walks for topic, offsets in walk.at.cut.items()}
     enforced = release is not None and any(
-        topic in release.enforced and cut[topic] == release.cut[topic] for topic in cut
+        topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
     )
     return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, tuple(behind), enforced)
 
@@ -168,4 +168,6 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
 
 def before(one: TopicOffsets, other: TopicOffsets) -> bool:
     """Whether one cut of a topic is older than another. Cuts of a topic are taken one after the other."""
-    return any(one.offsets.get(partition, 0) < offset for partition, offset in other.offsets.items())
+    return one.redecoded < other.redecoded or any(
+        one.offsets.get(partition, 0) < offset for partition, offset in other.offsets.items()
+    )

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from spark.engine.errors import InputChanged, PositionLost
+from spark.engine.errors import ChangesExpired, InputChanged, LogBroken, PositionLost
 from spark.engine.offsets import TopicOffsets
 
 if TYPE_CHECKING:
@@ -51,6 +51,26 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """What was gone before it was read, first to last: offsets of a topic's partition, or versions of a stored input.
+
+    `at` is when it was found missing, in milliseconds since 1970.
+    """
+
+    input: str
+    partition: int | None
+    first: int
+    last: int
+    reason: str
+    at: int
+
+    @property
+    def width(self) -> int:
+        """How many offsets, or versions, that is."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
 class Position:
     """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
 
@@ -62,7 +82,8 @@ class Position:
     behind stream time: `avg` and `max`; `seen` is, by landing and in microseconds, the greatest timestamp in each
     versioned table that it looks up. `enforced` counts the steps that were made although an input was empty; `release`
     is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this table whose
-    rows, and position, the commit put back: those in between are history, and stand no more.
+    rows, and position, the commit put back: those in between are history, and stand no more. `gaps` is the ledger of
+    all that is missing, up to this commit (`on_data_loss="ledger"`).
     """
 
     table: str
@@ -81,6 +102,7 @@ class Position:
     enforced: int = 0
     release: Release | None = None
     restored: int | None = None
+    gaps: tuple[Gap, ...] = ()
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""
@@ -98,6 +120,7 @@ class Position:
         fields["cut"] = _cut(fields["cut"])
         fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
         fields["floor"] = _by_partition(fields["floor"])
+        fields["gaps"] = tuple(Gap(**gap) for gap in fields.get("gaps", ()))
         if (release := fields.get("release")) is not None:
             times = {topic: _by_partition(known) for topic, known in release["times"].items()}
             enforced = tuple(release["enforced"])
@@ -162,6 +185,7 @@ def read(path: str, table: str) -> State | None:
 
     Raises:
         PositionLost: the table exists and cannot say what it was computed from.
+        LogBroken: its log cannot be read.
     """
     try:
         delta, history = _history(path)
@@ -262,7 +286,7 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
     """The commits after version `since`, up to `until`, that changed data; newest first.
 
     Raises:
-        InputChanged: the log was cleaned up, and some of them are no longer in it.
+        ChangesExpired: the log was cleaned up, and some of them are no longer in it.
     """
     found = []
     oldest, unchanged = until + 1, None
@@ -277,11 +301,21 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
             found.append(Changed(entry.version, count, ours, entry.overwrites))
     # The oldest commit of ours that is left knows which version before it was the last to change data.
     if oldest > since + 1 and (unchanged is None or unchanged > since):
-        raise InputChanged(
+        raise ChangesExpired(
             f"the log of {table} was cleaned up and begins at version {oldest}: what changed since version {since} "
             f"cannot be told. Run `tidetable rebuild` for the tables that read it"
         )
     return found
+
+
+def standing(path: str, table: str, version: int) -> int:
+    """The newest version with the rows of a version. Delta reads one no more that was followed by others for a week."""
+    newest = DeltaTable(path).version()
+    try:
+        later = changed(path, table, since=version, until=newest)
+    except InputChanged:
+        return version
+    return min((one.version for one in later), default=newest + 1) - 1
 
 
 def _anchor(delta: DeltaTable, path: str, table: str) -> Position:
@@ -343,10 +377,23 @@ def _listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[_Entr
     would shift them all. Where there was one, it looks again.
     """
     while True:
-        delta = DeltaTable(path)
+        delta = _opened(path)
         entries = [_entry(found) for found in delta.history(limit)]
         if DeltaTable(path).version() == delta.version():
             return delta, entries
+
+
+def _opened(path: str) -> DeltaTable:
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        raise
+    except DeltaError as error:
+        raise LogBroken(
+            f"the log of {path} cannot be read: {error}. If a checkpoint is missing or broken, and the log still has "
+            f"its JSON files from version 0 on, remove _last_checkpoint and *.checkpoint.parquet from "
+            f"{path}/_delta_log: Delta makes them again. Else put the folder back from a copy"
+        ) from error
 
 
 def _entry(found: dict[str, Any]) -> _Entry:
@@ -379,7 +426,7 @@ def changed_rows(entry: _Entry) -> int | None:
 
 
 def _cut(cut: Mapping[str, Any]) -> Cut:
-    return {topic: TopicOffsets(at["topic_id"], _by_partition(at["offsets"])) for topic, at in cut.items()}
+    return {topic: TopicOffsets(**at | {"offsets": _by_partition(at["offsets"])}) for topic, at in cut.items()}
 
 
 def _by_partition(offsets: Mapping[str, int]) -> dict[int, int]:

@@ -250,22 +250,22 @@ def _sending(
     say: Callable[[Sent, int], None] | None,
 ) -> Published:
     """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
-    done = Published(name, "", "published", sent, aim)
-    reached, uncommitted = aim, 0
+    reached, uncommitted, count, tombstones, transactions = aim, 0, 0, 0, 0
 
-    def commit(at: Sent) -> Published:
+    def commit(at: Sent) -> None:
         publisher.commit(at.version, at.to_json())
         if say is not None:
-            say(at, done.records)
-        return replace(done, transactions=done.transactions + 1)
+            say(at, count)
 
     for record in records:
         if uncommitted == BATCH:
-            done, uncommitted = commit(reached), 0
+            commit(replace(reached, ordinal=reached.ordinal + 1))
+            uncommitted, transactions = 0, transactions + 1
         publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
-        reached, uncommitted = replace(record.at, ordinal=record.at.ordinal + 1), uncommitted + 1
-        done = replace(done, records=done.records + 1, tombstones=done.tombstones + (record.value is None))
-    return commit(aim)
+        reached, uncommitted = record.at, uncommitted + 1
+        count, tombstones = count + 1, tombstones + (record.value is None)
+    commit(aim)
+    return Published(name, "", "published", sent, aim, count, tombstones, transactions + 1)
 
 
 @dataclass(frozen=True)

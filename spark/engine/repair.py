@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import LANDING, Pinned, version_of
-from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
+from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
+from spark.engine.position import Gap
 from spark.engine.replay import behind, in_span_form, replayed
 from spark.engine.step import (
     Stepped,
@@ -24,6 +25,7 @@ from spark.engine.step import (
     named,
     overtaken,
     replaced,
+    step,
     stored,
     working,
 )
@@ -32,6 +34,8 @@ from spark.operators.algebra import ALL, PRESENT, at, cols, rows
 from spark.topology.nodes import Aggregate, Window, inputs, is_stream, keeps_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
 
     from spark.engine.doors import Doors
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 10  # differing rows that an audit shows
 TRIES = 5  # lost races before a rebuild gives up
+EXPIRED = "no longer told how they changed it before they were stepped"
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,15 @@ class Audited:
     def holds(self) -> bool:
         """Whether the version equals its query."""
         return self.differing == 0
+
+
+@dataclass(frozen=True)
+class Unprovable:
+    """A version that cannot be computed again, and why."""
+
+    table: str
+    version: int
+    why: str
 
 
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
@@ -99,6 +113,24 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
         return Audited(name, audited, commits[0].position, stored.count(), differing, sample, seconds)
     finally:
         session.stop()
+
+
+def audits(doors: Doors, topology: Topology, target: Table) -> Iterator[Audited | Unprovable]:
+    """Audit every version that a commit of ours made, that stands, and that the log still tells of; newest first.
+
+    What an older version was computed from may be gone. That ends it, but for a version that was computed whole: what
+    that one was replayed from may be gone while others are still there.
+    """
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    yield (newest := audit(doors, topology, target))
+    for made in positions.commits(path, name):
+        if made.version < newest.version:
+            try:
+                yield audit(doors, topology, target, made.version)
+            except InputChanged as error:
+                yield Unprovable(name, made.version, str(error))
+                if not made.position.whole:
+                    return
 
 
 def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
@@ -151,13 +183,29 @@ def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[d
     return [row.asDict() for row in pairs.collect()]
 
 
-def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
+def step_or_rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
+    """Step; where an input no longer tells how it changed, and the topology keeps a ledger, compute every key anew.
+
+    A table then has the rows it would have had, and its ledger names the versions whose changes it did not see. What
+    depends on the changes themselves is refused as ever: a stream, windows, a lookup-only join.
+    """
+    try:
+        return step(doors, topology, target, run, gate)
+    except ChangesExpired:
+        if topology.settings.on_data_loss == "fail" or in_span_form(target.plan):
+            raise
+        return rebuild(doors, topology, target, run, gate, unseen=True)
+
+
+def rebuild(
+    doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None, *, unseen: bool = False
+) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
     A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
 
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
-    is replaced whole. The gate looks at all rows.
+    is replaced whole. The gate looks at all rows. What is `unseen` of the inputs is written into the ledger.
 
     Raises:
         InputChanged: an input was never computed, so there is nothing to compute from.
@@ -175,10 +223,19 @@ def rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gat
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
             if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                 continue
-            done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True)))
+            gaps = (*work.position.gaps, *(_unseen(work) if unseen else ()))
+            done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True, gaps=gaps)))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+
+
+def _unseen(work: Work) -> Iterator[Gap]:
+    """The versions of a table's inputs between its position and its pins."""
+    was, found = work.before.position.inputs, round(time.time() * 1000)
+    for name, pinned in work.position.inputs.items():
+        if name in was and was[name].version < pinned.version:
+            yield Gap(name, None, was[name].version + 1, pinned.version, EXPIRED, found)
 
 
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
-from spark.engine.errors import ExpressionFailed, InputChanged, NotCommitted, PlanChanged
+from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.engine.doors import Doors
-    from spark.engine.position import Cut, Position, State
+    from spark.engine.position import Position, State
     from spark.topology.topology import Table, Topology
 
 TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
@@ -112,8 +112,8 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         if state is not None:
             check_definition(topology, target, state)
         pins = pin(doors, topology, target)
-        here = ({}, {}) if state is None else (state.position.inputs, state.position.cut)
-        if (pins.inputs, pins.cut) == here or not pins.inputs or _past(here[1], pins.cut):
+        here = Pins({}, {}) if state is None else Pins(state.position.inputs, state.position.cut)
+        if (pins.inputs, pins.cut) == (here.inputs, here.cut) or not pins.inputs or _past(here, pins):
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
         with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
@@ -136,7 +136,7 @@ def named(topology: Topology, target: Table) -> Iterator[None]:
         name, condition = f"{topology.name}.{target.name}", error.getCondition() or ""
         said = str(error).partition("\n\nJVM stacktrace:")[0]
         if condition.startswith(CHANGES_LOST):
-            raise InputChanged(
+            raise ChangesExpired(
                 f"{name}: an input no longer tells how it changed since the last step: {said}\n"
                 f"run `tidetable rebuild {name}`"
             ) from error
@@ -360,9 +360,13 @@ def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
     )
 
 
-def _past(here: Cut, pinned: Cut) -> bool:
-    """Whether a table is further than what steps may take, as it is where that was limited after it stepped."""
-    return any(topic in pinned and before(pinned[topic], offsets) for topic, offsets in here.items())
+def _past(here: Pins, pins: Pins) -> bool:
+    """Whether a table is further than what steps may take, as it is where that was limited after it stepped.
+
+    Of inputs that are others by now nothing of the kind can be said.
+    """
+    same = all(here.inputs.get(name, pinned).id == pinned.id for name, pinned in pins.inputs.items())
+    return same and any(topic in pins.cut and before(pins.cut[topic], at) for topic, at in here.cut.items())
 
 
 def _check_inputs(was: Position, will: Position) -> None:

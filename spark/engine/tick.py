@@ -17,7 +17,8 @@ from spark.engine.errors import EngineError
 from spark.engine.land import Landed, capture, land
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, publish
-from spark.engine.step import Gate, Stepped, step
+from spark.engine.repair import step_or_rebuild
+from spark.engine.step import Gate, Stepped
 from spark.engine.sync import Waiting, behind, release, waiting
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def tick(
                 tell(stepped[-1])
                 return
             gate = gates.get(table.name) if gates is not None else None
-            stepped.append(step(doors, topology, table, run, gate))
+            stepped.append(step_or_rebuild(doors, topology, table, run, gate))
             tell(stepped[-1])
 
     def publishing(table: Table) -> None:

@@ -100,7 +100,7 @@ class Span(Protocol):
         """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
 
     def alongside(self, scan: Scan) -> DataFrame | None:
-        """The records from before the span that landed together with some of it; None where there are none."""
+        """The records from before the span that may be newer than some of it; None where there are none."""
 
     @property
     def time_before(self) -> int | Column | None:
@@ -190,10 +190,17 @@ def history(node: Node, now: Snapshot) -> DataFrame:
 
 
 def alongside(node: Node, span: Span) -> DataFrame | None:
-    """The earlier records of a stateless stream of one input that landed together with some that the span adds."""
-    [scan] = drives(node)
-    found = span.alongside(scan)
-    return None if found is None else records(node, lambda _: found)
+    """The earlier records of a stateless stream that may be newer than some that the span adds; None if none are."""
+    found = {scan: span.alongside(scan) for scan in drives(node)}
+    if not any(one is not None for one in found.values()):
+        return None
+
+    def read(source: Node) -> DataFrame:
+        assert isinstance(source, Scan), "what a lookup or a join within windows emitted is read where it is stored"
+        earlier = found[source]
+        return span.before.records(source).where("false") if earlier is None else earlier
+
+    return records(node, read)
 
 
 def gained(node: Node, span: Span) -> DataFrame | None:

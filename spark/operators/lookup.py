@@ -15,9 +15,22 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from spark.operators import versioned
-from spark.operators.algebra import ALL, PLACED, PRESENT, col, cols, dropped, emit, gained, records, refused, rows
+from spark.operators.algebra import (
+    ALL,
+    PLACED,
+    PRESENT,
+    alongside,
+    col,
+    cols,
+    dropped,
+    emit,
+    gained,
+    records,
+    refused,
+    rows,
+)
 from spark.operators.order import LEFT, TABLE, place
-from spark.operators.told import changed, row
+from spark.operators.told import changed, newer, row
 from spark.topology.nodes import Join
 
 if TYPE_CHECKING:
@@ -43,8 +56,8 @@ def _(join: Join, span: Span) -> DataFrame:
     told = gained(join.told, span) if join.told is not None else None
     right = rows(join.right, ALL, span.after if join.told is None else span.before)
     pairs = looked_up(join, events, right)
-    if told is not None:
-        pairs = as_of(join, pairs, changed(join.right, told))
+    if told is not None and join.told is not None:
+        pairs = as_of(join, pairs, changed(join.right, newer(join.right, told, alongside(join.told, span))))
     return chosen(join, pairs)
 
 

@@ -24,6 +24,18 @@ def changed(right: Node, told: DataFrame) -> DataFrame:
     return keyed.withColumn(PRESENT, ~F.col("_deleted"))
 
 
+def newer(right: Node, told: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    """What is told, without what an earlier record overtook: one that is decoded again is behind those after it."""
+    if earlier is None:
+        return told
+    while isinstance(right, Select):
+        right = right.source
+    place = [*right.key, "_topic", "_partition"]
+    last = earlier.groupBy(*cols(place)).agg(F.max("_offset").alias("_last"))
+    overtaken = [F.col(f"t.`{name}`") == F.col(f"l.`{name}`") for name in place]
+    return told.alias("t").join(last.alias("l"), [*overtaken, F.col("t._offset") < F.col("l._last")], "left_anti")
+
+
 def row(right: Node) -> Column:
     """What a select list may take of the right side."""
     return F.struct(*cols(column.name for column in right.columns), *cols(OURS))

@@ -31,7 +31,7 @@ from spark.topology.nodes import (
     of_changes,
     over,
 )
-from spark.topology.topology import Guarantee, Settings, Source, SourceKind, Table, Topology
+from spark.topology.topology import Guarantee, OnDataLoss, Settings, Source, SourceKind, Table, Topology
 from spark.topology.words import title
 
 # "exactly_once" was Kafka's name before the second version, and is what many write.
@@ -40,6 +40,7 @@ _GUARANTEES: Final[dict[str, Guarantee]] = {
     "exactly_once": "exactly_once_v2",
     "at_least_once": "at_least_once",
 }
+_ON_DATA_LOSS: Final[dict[str, OnDataLoss]] = {"fail": "fail", "ledger": "ledger"}
 
 
 class StreamsBuilder:
@@ -61,6 +62,7 @@ class StreamsBuilder:
         processing_guarantee: str = "exactly_once_v2",
         ansi: bool = True,
         message_timestamp_after_max_ms: int | None = 3_600_000,
+        on_data_loss: str = "fail",
     ) -> None:
         """Begin a topology.
 
@@ -73,6 +75,8 @@ class StreamsBuilder:
             message_timestamp_after_max_ms: how far ahead of the clock a stream's record may be in time when it lands,
                 as for Kafka's brokers; one that is further would close all windows, and is put into quarantine. None
                 for no limit.
+            on_data_loss: what to do where records, or the changes of an input, are gone before they were read: "fail"
+                stops there; "ledger" goes on, and writes down in the same commit what is missing.
         """
         place = Place(f"StreamsBuilder {name}", user_line())
         legal_path_part(name, place)
@@ -91,8 +95,10 @@ class StreamsBuilder:
             raise place.mistake(f"processing_guarantee is {processing_guarantee!r}", do)
         if not isinstance(ansi, bool):
             raise place.mistake(f"ansi is {ansi!r}", "write True or False")
-        guarantee = _GUARANTEES[processing_guarantee]
-        self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi, ahead))
+        if on_data_loss not in _ON_DATA_LOSS:
+            raise place.mistake(f"on_data_loss is {on_data_loss!r}", 'write "fail" or "ledger"')
+        guarantee, lossy = _GUARANTEES[processing_guarantee], _ON_DATA_LOSS[on_data_loss]
+        self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi, ahead, lossy))
 
     def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
         """A topic as a table: the newest record of every key, stored under the topic's name.

@@ -37,6 +37,7 @@ from spark.topology.plain import Plain, from_plain, to_plain
 
 SourceKind = Literal["table", "global_table", "stream"]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
+OnDataLoss = Literal["fail", "ledger"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Settings:
     processing_guarantee: Guarantee = "exactly_once_v2"
     ansi: bool = True
     message_timestamp_after_max_ms: int | None = 3_600_000
+    on_data_loss: OnDataLoss = "fail"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import pytest
 
 from resources.publisher import Publisher
 from spark.engine import publish as publishing
-from spark.engine.errors import InputChanged, NotCommitted, PlanChanged
+from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, RecordRefused
 from spark.engine.offsets import TopicMissing
 from spark.engine.publish import group, publish, sent_of, unsent
 from spark.engine.repair import rebuild
@@ -372,6 +373,32 @@ def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
     assert (kept.records, kept.transactions) == (0, 1)
     assert kept.after is not None
     assert kept.after.version == lake.state(doors, made, "large").own
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize(
+    ("value", "setting"),
+    [
+        ({"at": 4_000_000_000_000, "note": ""}, "message.timestamp.after.max.ms"),
+        ({"at": AT, "note": "x" * 1_100_000}, "max.message.bytes"),
+    ],
+)
+def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], guarantee: str, value: dict[str, object], setting: str
+) -> None:
+    items, sink = topic(config={"max.message.bytes": "2000000"}), topic("sink")
+    builder = StreamsBuilder(f"refused-{items}", processing_guarantee=guarantee)
+    table = builder.table(items, Consumed.json(key="id bigint", value="at bigint, note string", timestamp="at"))
+    table.filter("id > 0").materialize("all").to(sink)
+    made = builder.build()
+    producer = kafka.producer(**{"message.max.bytes": 2_000_000})
+    producer.produce(items, key=b"1", value=json.dumps(value).encode(), timestamp=AT)
+    producer.flush()
+    lake.land_all(doors, made)
+    lake.step_all(doors, made)
+    with pytest.raises(RecordRefused, match=setting):
+        publish(doors, made, made.table("all"))
+    assert received(kafka, sink) == []
 
 
 def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:

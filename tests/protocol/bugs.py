@@ -134,10 +134,11 @@ def listed_once(path: str, limit: int | None = None) -> Any:
     return delta, [position._entry(found) for found in delta.history(limit)]
 
 
-def from_the_beginning(kafka: Any, source: Any, state: Any, topic: str, want: Any) -> Any:
+def from_the_beginning(kafka: Any, topology: Any, source: Any, *others: Any) -> Any:
     """Offsets that are reset to the broker's first ones."""
-    start, end = range_(kafka, source, state, topic, want)
-    return (start, end) if start == end else (kafka.beginning_offsets([source.topic])[source.topic].offsets, end)
+    start, end, gaps = range_(kafka, topology, source, *others)
+    reset = start if start == end else kafka.beginning_offsets([source.topic])[source.topic].offsets
+    return reset, end, gaps
 
 
 BUGS = {

@@ -28,7 +28,6 @@ from spark.engine.tick import Ticked, tick
 from tests.faults.boundaries import BOUNDARIES
 from tests.protocol.broker import Broker
 from tests.protocol.delta import EngineGone, Lake, Write
-from tests.protocol.engine import DataLost
 from tests.protocol.oracle import judged
 from tests.protocol.turns import ANY, Client, Died, Fault, Place, Turns
 from tests.protocol.world import KEYS, MORE_KEYS, PARTITIONS, TOPOLOGIES, World
@@ -78,7 +77,7 @@ REPAIRED = (PositionLost, PlanChanged, InputChanged, NoCommonCut)
 
 KINDS = {
     "landing": Kind("single", ("land",), ("sent", "in a transaction", "a partition more", "optimized"), 25, weight=7),
-    "retention": Kind("single", ("land",), ("sent", "expired"), 25, (OffsetsExpired, DataLost)),
+    "retention": Kind("single", ("land",), ("sent", "expired"), 25, (OffsetsExpired,)),
     "stepping": Kind("single", ("land", "step orders", "tick"), ("sent", "optimized", "by hand"), 40, weight=6),
     "chain": Kind("chain", ("step orders", "step left", "tick"), ("sent", "optimized", "by hand"), 50, weight=3),
     "rebuilt": Kind("chain", ("rebuild left", "step left", "tick"), ("sent", "rebuilt"), 60, (InputChanged,), weight=3),

@@ -188,13 +188,30 @@ def test_a_value_column_named_like_a_key_column_is_dropped() -> None:
 
 def test_settings_are_part_of_the_topology() -> None:
     builder = StreamsBuilder(
-        "s", max_task_idle_ms=-1, max_records_per_tick=10, processing_guarantee="exactly_once", ansi=False
+        "s",
+        max_task_idle_ms=-1,
+        max_records_per_tick=10,
+        processing_guarantee="exactly_once",
+        ansi=False,
+        on_data_loss="ledger",
     )
     builder.table("t", Consumed.json(key="id int", value="v int"))
-    settings = builder.build().settings
+    made = builder.build()
+    settings = made.settings
     assert (settings.max_task_idle_ms, settings.max_records_per_tick) == (-1, 10)
     assert settings.processing_guarantee == "exactly_once_v2"
     assert settings.ansi is False
+    assert settings.on_data_loss == "ledger"
+    assert Topology.from_dict(made.to_dict()) == made
+
+
+def test_what_is_done_about_lost_data_is_no_part_of_what_a_table_is() -> None:
+    made = []
+    for on_data_loss in ("fail", "ledger"):
+        builder = StreamsBuilder("s", on_data_loss=on_data_loss)
+        builder.table("t", Consumed.json(key="id int", value="v int"))
+        made.append(builder.build().fingerprint("t"))
+    assert made[0] == made[1]
 
 
 def test_what_is_computed_from_a_table_is_known_in_order() -> None:

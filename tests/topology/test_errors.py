@@ -755,6 +755,7 @@ BUILDERS: list[tuple[str, Act]] = [
     ("max_records_per_tick is 0", lambda _: StreamsBuilder("s", max_records_per_tick=0)),
     ("max_records_per_tick is True", lambda _: StreamsBuilder("s", max_records_per_tick=True)),
     ('write "exactly_once_v2" or "at', lambda _: StreamsBuilder("s", processing_guarantee="exactly_twice")),
+    ('write "fail" or "ledger"', lambda _: StreamsBuilder("s", on_data_loss="ignore")),
     ("ansi is 'no'", lambda _: StreamsBuilder("s", ansi="no")),  # type: ignore[arg-type]  # the mistake
 ]
 

@@ -1,0 +1,45 @@
+"""Clocks that are wrong: a table goes by offset, so its rows are the same, whoever's clock is in the records."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+
+DAY = 86_400_000  # milliseconds
+NOW = time.time_ns() // 1_000_000
+CLOCKS = {
+    "long-past": [0, 1],
+    "backwards": [NOW, NOW - 365 * DAY],
+    "ahead": [NOW + DAY, NOW],
+    "microseconds": [1000 * NOW, NOW],
+    "brokers": [NOW + DAY, 0],
+}
+
+
+def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    builder, names = StreamsBuilder("clocks"), {}
+    for clock in CLOCKS:
+        kind = "LogAppendTime" if clock == "brokers" else "CreateTime"
+        names[clock] = topic(
+            clock, config={"message.timestamp.type": kind, "message.timestamp.after.max.ms": str(2**63 - 1)}
+        )
+        builder.table(names[clock], Consumed.json(key="id bigint", value="v int"))
+    made = builder.build()
+    for number in (0, 1):
+        for clock, name in names.items():
+            at = CLOCKS[clock][number]
+            send(kafka, name, *(Record(key, {"v": number}, timestamp=at) for key in (1, 2 + number)))
+        assert tick(doors, made, f"tick {number}").failed == {}
+    for name in names.values():
+        assert lake.rows(doors, made, name) == {1: {"v": 1}, 2: {"v": 0}, 3: {"v": 1}}

@@ -1,0 +1,76 @@
+"""Many small files become few, and nobody who reads the table notices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from spark.engine.compact import compact
+from spark.engine.repair import Audited, audit, audits
+from spark.topology import Consumed, StreamsBuilder
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+
+
+def test_a_table_that_nothing_changes_for_long_is_still_read(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    lasting, busy = topic("countries"), topic("people")
+    builder = StreamsBuilder(f"lasting-{lasting}")
+    countries = builder.table(lasting, Consumed.json(key="code string", value="country string"))
+    people = builder.table(busy, Consumed.json(key="id bigint", value="code string"))
+    people.join(countries, on="code", select=["left.*", "right.country"]).materialize("joined")
+    topology = builder.build()
+
+    def arrive(number: int) -> None:
+        send(kafka, busy, Record(number, {"code": "fr"}))
+        lake.land_all(doors, topology)
+        lake.step_all(doors, topology)
+
+    send(kafka, lasting, Record("fr", {"country": "France"}))
+    arrive(1)
+    where = lake.path(doors, topology, lasting)
+    session.sql(f"ALTER TABLE delta.`{where}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '0 seconds')")
+    send(kafka, lasting, Record("de", {"country": "Germany"}), Record("de", None))
+    arrive(2)  # the newest version that changed countries is older than its table keeps
+    arrive(3)
+    assert set(lake.rows(doors, topology, "joined")) == {1, 2, 3}
+    assert audit(doors, topology, topology.table("joined")).holds
+
+
+def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    builder = StreamsBuilder(f"compacting-{name}")
+    table = builder.table(name, Consumed.json(key="id bigint", value="name string"))
+    table.group_by("name").count().materialize("by_name")
+    topology = builder.build()
+    for wave in range(3):
+        send(kafka, name, *(Record(n, {"name": f"{n % 2} {wave}"}) for n in range(wave, 6)))
+        lake.land_all(doors, topology)
+        lake.step_all(doors, topology)
+    everything = (topology.sources[0].landing, *(one.name for one in topology.tables))
+    before = {one: lake.listed(lake.path(doors, topology, one)) for one in everything}
+    for one in everything:
+        done = compact(doors.engine, doors.lakehouse, topology, one)
+        assert (done.removed > 1, done.added) == (True, 1)
+        assert compact(doors.engine, doors.lakehouse, topology, one).added == 0
+        assert len(DeltaTable(lake.path(doors, topology, one)).file_uris()) == 1
+        assert sorted(map(str, lake.listed(lake.path(doors, topology, one)))) == sorted(map(str, before[one]))
+    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"idle"}
+    send(kafka, name, Record(1, None), Record(9, {"name": "new"}))
+    lake.land_all(doors, topology)
+    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"stepped"}
+    assert lake.rows(doors, topology, "by_name")["new"] == {"count": 1}
+    audited = [one for target in topology.tables for one in audits(doors, topology, target)]
+    assert [isinstance(one, Audited) and one.holds for one in audited] == [True] * 8

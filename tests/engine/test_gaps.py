@@ -1,0 +1,293 @@
+"""What was gone before it was read: refused by name, or gone on from with the exact range in the same commit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from deltalake import DeltaTable
+
+from spark.engine import commit
+from spark.engine import position as positions
+from spark.engine.doors import Doors
+from spark.engine.errors import ChangesExpired, LogBroken, OffsetsExpired, TopicRecreated
+from spark.engine.land import land
+from spark.engine.repair import audit, step_or_rebuild
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import NoEngine, Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from resources.kafka import Kafka
+
+CONSUMED = Consumed.json(key="id bigint", value="name string")
+
+
+def topology(topic: str, on_data_loss: str = "ledger") -> Topology:
+    """A topic's table, one that is computed from it, and a stream of its changes."""
+    builder = StreamsBuilder(f"gaps-{topic}", on_data_loss=on_data_loss)
+    table = builder.table(topic, CONSUMED)
+    table.group_by("name").count().materialize("names")
+    table.to_stream().filter("name <> 'nobody'").materialize("changes")
+    return builder.build()
+
+
+def remove(kafka: Kafka, topic: str, before: int) -> None:
+    """Have the broker remove what is before an offset, and wait until it has."""
+    [done] = kafka.admin().delete_records([TopicPartition(topic, 0, before)]).values()
+    done.result(30)
+    until(lambda: kafka.beginning_offsets([topic])[topic].offsets == {0: before})
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for what the broker is about to know, or to do."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, "the broker did not in a minute"
+        time.sleep(0.1)
+
+
+def named(number: int) -> Record:
+    """A record whose key and name are a number."""
+    return Record(number, {"name": f"{number}"})
+
+
+def gaps(doors: Doors, made: Topology, name: str) -> list[tuple[str, int | None, int, int]]:
+    """The ledger of a table."""
+    return [(gap.input, gap.partition, gap.first, gap.last) for gap in lake.state(doors, made, name).position.gaps]
+
+
+def log(doors: Doors, made: Topology, name: str) -> list[str]:
+    """What was done to a table, oldest first."""
+    return [entry["operation"] for entry in reversed(DeltaTable(lake.path(doors, made, name)).history())]
+
+
+def test_records_removed_while_stopped_are_in_the_ledger_of_the_commit_that_goes_on(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    made, strict = topology(name), topology(name, "fail")
+    landing = made.sources[0].landing
+    send(kafka, name, *map(named, range(3)))
+    assert tick(doors, made, "before").failed == {}
+    send(kafka, name, *map(named, range(3, 8)))
+    remove(kafka, name, 5)
+
+    [failure] = [tick(Doors(NoEngine(), doors.lakehouse, doors.kafka), strict, "strict").failed[landing]]
+    assert isinstance(failure, OffsetsExpired)
+    assert "partition 0: offsets 3 to 4" in str(failure)
+    assert 'on_data_loss="ledger"' in str(failure)
+    assert log(doors, made, landing) == ["CREATE TABLE", "WRITE"]
+
+    began = time.time_ns() // 1_000_000
+    done = tick(doors, made, "after")
+    assert done.failed == {}
+    [landed] = done.landed
+    assert (landed.start, landed.end, landed.records) == ({0: 5}, {0: 8}, 3)
+    [gap] = landed.gaps
+    assert (gap.input, gap.partition, gap.first, gap.last, gap.width) == (name, 0, 3, 4, 2)
+    assert gap.reason == "removed from the topic before they were landed"
+    assert began <= gap.at <= time.time_ns() // 1_000_000
+    assert log(doors, made, landing) == ["CREATE TABLE", "WRITE", "WRITE"], "one commit: records, offsets, ledger"
+    assert [row["_offset"] for row in lake.records(doors, made, name)] == [0, 1, 2, 5, 6, 7]
+    assert lake.rows(doors, made, name) == {n: {"name": f"{n}"} for n in (0, 1, 2, 5, 6, 7)}
+    assert all(audit(doors, made, table).holds for table in made.tables)
+
+    send(kafka, name, named(8))
+    assert tick(doors, made, "later").landed[0].gaps == ()
+    assert gaps(doors, made, landing) == [(name, 0, 3, 4)], "never forgotten"
+
+    send(kafka, name, named(9))
+    remove(kafka, name, 10)
+    [landed] = lake.land_all(doors, made)
+    assert (landed.outcome, landed.start, landed.end, landed.records) == ("landed", {0: 10}, {0: 10}, 0)
+    assert gaps(doors, made, landing) == [(name, 0, 3, 4), (name, 0, 9, 9)], "also where nothing is left"
+    assert lake.land_all(Doors(NoEngine(), doors.lakehouse, doors.kafka), made)[0].outcome == "idle"
+
+
+@pytest.mark.parametrize("policy", ["fail", "ledger"])
+def test_records_removed_while_they_are_landed(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    name = topic()
+    made = topology(name, policy)
+    [source] = made.sources
+    send(kafka, name, named(0))
+    lake.land_all(doors, made)
+    send(kafka, name, *map(named, range(1, 6)))
+    append = commit.append
+
+    def removed(batch: DataFrame, *others: Any) -> Any:
+        """The records go after the landing looked, and before Spark fetches them."""
+        monkeypatch.undo()
+        remove(kafka, name, 4)
+        return append(batch, *others)
+
+    monkeypatch.setattr(commit, "append", removed)
+    if policy == "fail":
+        with pytest.raises(OffsetsExpired, match="partition 0: offsets 1 to 3"):
+            lake.land_all(doors, made)
+        assert log(doors, made, source.landing) == ["CREATE TABLE", "WRITE"]
+        return
+    [landed] = lake.land_all(doors, made)
+    assert (landed.start, landed.end, landed.records) == ({0: 4}, {0: 6}, 2)
+    assert gaps(doors, made, source.landing) == [(name, 0, 1, 3)]
+    assert [row["_offset"] for row in lake.records(doors, made, name)] == [0, 4, 5]
+    assert log(doors, made, source.landing) == ["CREATE TABLE", "WRITE", "WRITE"]
+
+
+def test_a_cut_that_retention_overtook_is_landed_to_where_the_topic_begins(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    made = topology(name)
+    [source] = made.sources
+    send(kafka, name, named(0))
+    lake.land_all(doors, made)
+    send(kafka, name, named(1))
+    cut = {f"{kafka.cluster_id()}/{name}": kafka.end_offsets([name])[name]}
+    send(kafka, name, *map(named, range(2, 6)))
+    remove(kafka, name, 4)
+    landed = land(doors, made, source, cut, "slow")
+    assert (landed.start, landed.end, landed.records) == ({0: 4}, {0: 4}, 0)
+    assert gaps(doors, made, source.landing) == [(name, 0, 1, 3)]
+    assert lake.land_all(doors, made)[0].records == 2
+
+
+def test_a_topic_made_anew_is_refused_whatever_the_policy(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    made = topology(name)
+    send(kafka, name, named(0), named(1))
+    lake.land_all(doors, made)
+    kafka.admin().delete_topics([name])[name].result()
+    kafka.create_topic(name)
+    until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
+    send(kafka, name, named(7))
+    with pytest.raises(TopicRecreated, match="the two would mix, whatever on_data_loss says"):
+        lake.land_all(Doors(NoEngine(), doors.lakehouse, doors.kafka), made)
+    assert log(doors, made, made.sources[0].landing) == ["CREATE TABLE", "WRITE"]
+
+
+def test_gaps_that_compaction_leaves_are_no_loss(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    quick = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    name = topic("compacted", config={**quick, "max.compaction.lag.ms": "100", "delete.retention.ms": "0"})
+    made = topology(name, "fail")
+    for number in range(4):  # a segment is as old as its records' times say, and must be closed to be compacted
+        at = 1_700_000_000_000 + 1000 * number
+        send(kafka, name, Record(1, {"name": f"{number}"}, 0, at), Record(2 + number, {"name": "kept"}, 0, at))
+    until(lambda: len(lake.received(kafka, name)) < 8)
+    there = len(lake.received(kafka, name))
+    [landed] = lake.land_all(doors, made)
+    assert (landed.end, landed.records, landed.gaps) == ({0: 8}, there, ())
+    lake.step_all(doors, made, name)
+    kept = {number: {"name": "kept"} for number in range(2, 6)}
+    assert lake.rows(doors, made, name) == {1: {"name": "3"}, **kept}
+
+
+def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_and_streams_are_refused(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession, tmp_path: Path
+) -> None:
+    name = topic()
+    made, strict = topology(name), topology(name, "fail")
+    send(kafka, name, *map(named, range(3)))
+    assert tick(doors, made, "before").failed == {}
+    for wave in range(2):  # the topic's table goes on; those behind it stay where they are
+        send(kafka, name, Record(1, {"name": f"wave {wave}"}), Record(10 + wave, {"name": "0"}))
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, name)
+    copy = lake.copied(doors, made, tmp_path)
+    where = Path(lake.path(copy, made, name))
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    shutil.rmtree(where / "_change_data")  # as VACUUM does a week later
+    for target in (strict.table("names"), strict.table("changes")):
+        with pytest.raises(ChangesExpired, match=f"run `tidetable rebuild gaps-{name}.{target.name}`"):
+            step_or_rebuild(copy, strict, target, "strict")
+    stepped = step_or_rebuild(copy, made, made.table("names"), "ledger")
+    assert (stepped.outcome, gaps(copy, made, "names")) == ("stepped", [(name, None, 2, 3)])
+    assert lake.rows(copy, made, "names") == {
+        **{f"{n}": {"count": 1 + 2 * (n == 0)} for n in (0, 2)},
+        "wave 1": {"count": 1},
+    }
+    assert audit(copy, made, made.table("names")).holds
+    with pytest.raises(ChangesExpired):
+        step_or_rebuild(copy, made, made.table("changes"), "ledger")
+    send(kafka, name, Record(2, None))
+    lake.land_all(copy, made)
+    lake.step_all(copy, made, name, "names")
+    assert gaps(copy, made, "names") == [(name, None, 2, 3)], "never forgotten"
+    assert audit(copy, made, made.table("names")).holds
+
+
+def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledger(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic()
+    made, strict = topology(name), topology(name, "fail")
+    send(kafka, name, *map(named, range(3)))
+    assert tick(doors, made, "before").failed == {}
+    for wave in range(2):
+        send(kafka, name, Record(1, {"name": f"wave {wave}"}))
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, name)
+    copy = lake.copied(doors, made, tmp_path)
+    where = Path(lake.path(copy, made, name))
+    DeltaTable(str(where)).create_checkpoint()
+    for version in range(3):  # as Delta does after three months, behind a checkpoint
+        (where / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(ChangesExpired, match=f"the log of gaps-{name}/{name} was cleaned up and begins at version 3"):
+        step_or_rebuild(copy, strict, strict.table("names"), "strict")
+    stepped = step_or_rebuild(copy, made, made.table("names"), "ledger")
+    assert (stepped.outcome, gaps(copy, made, "names")) == ("stepped", [(name, None, 2, 3)])
+    assert audit(copy, made, made.table("names")).holds
+
+
+@pytest.mark.parametrize("damage", ["missing", "corrupt"])
+def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path: Path, damage: str
+) -> None:
+    name = topic()
+    made = topology(name)
+    send(kafka, name, *map(named, range(3)))
+    assert tick(doors, made, "before").failed == {}
+    copy = lake.copied(doors, made, tmp_path)
+    where = Path(lake.path(copy, made, name))
+    DeltaTable(str(where)).create_checkpoint()
+    [checkpoint] = (where / "_delta_log").glob("*.checkpoint.parquet")
+    if damage == "missing":
+        checkpoint.unlink()
+    else:
+        checkpoint.write_bytes(checkpoint.read_bytes()[:200])
+    send(kafka, name, Record(1, {"name": "later"}))
+    failed = tick(copy, made, "broken").failed
+    assert failed.keys() == {name, "names", "changes"}, "the table, and what reads it"
+    assert all(isinstance(error, LogBroken) for error in failed.values())
+    assert f"remove _last_checkpoint and *.checkpoint.parquet from {where}/_delta_log" in str(failed[name])
+    checkpoint.unlink(missing_ok=True)
+    (where / "_delta_log" / "_last_checkpoint").unlink()
+    assert tick(copy, made, "after").failed == {}
+    assert lake.rows(copy, made, name)[1] == {"name": "later"}
+    assert all(audit(copy, made, table).holds for table in made.tables)
+
+
+def test_a_ledger_is_read_back_as_it_was_written() -> None:
+    gap = positions.Gap("orders", 3, 5, 9, "removed", 1_700_000_000_000)
+    at = positions.Position("t/_landing/orders", "e", 4, "r", {}, {}, 3, gaps=(gap, replace(gap, partition=None)))
+    assert positions.Position.from_json(at.to_json()) == at
+    fields = json.loads(at.to_json())
+    del fields["gaps"]
+    told = positions.Position.from_json(json.dumps(fields))
+    assert told is not None
+    assert told.gaps == (), "a commit of an earlier release has none"

@@ -1,0 +1,200 @@
+"""Records that did not decode are decoded again where they landed, and tables take them by their next step."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.engine import position as positions
+from spark.engine.quarantine import redecode, undecodable
+from spark.engine.repair import audit, rebuild
+from spark.topology import Consumed, StreamsBuilder, TimeWindows
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+    from spark.topology import Topology
+
+KEY = "id bigint"
+STRICT = Consumed.json(key=KEY, value="name string, at bigint")
+LENIENT = Consumed.json(key=KEY, value="name string")
+BROKEN = "soon"
+NOW, HOUR = time.time_ns() // 1_000_000, 3_600_000
+
+
+def row(name: str, at: object = 1) -> dict[str, object]:
+    return {"name": name, "at": at}
+
+
+def people(topic: str) -> Topology:
+    """The newest name of everybody, and how many have each."""
+    builder = StreamsBuilder(f"people-{topic}")
+    table = builder.table(topic, LENIENT)
+    table.group_by("name").count().materialize("by_name")
+    return builder.build()
+
+
+@pytest.fixture
+def strictly(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Callable[..., None]]:
+    """A topic, and how to land more of it by a declaration that some records do not meet."""
+    name = topic("people", 2)
+    builder = StreamsBuilder(f"people-{name}")
+    builder.stream(name, STRICT)
+
+    def landing(*records: Record) -> None:
+        send(kafka, name, *records)
+        lake.land_all(doors, builder.build())
+
+    return name, landing
+
+
+def holds(doors: Doors, topology: Topology) -> None:
+    """Every version of every table is its query."""
+    for table in topology.tables:
+        where = lake.path(doors, topology, table.name)
+        for commit in positions.commits(where, f"{topology.name}/{table.name}"):
+            found = audit(doors, topology, table, commit.version)
+            assert found.holds, found.sample
+
+
+def test_what_decodes_now_is_taken_at_its_own_place(doors: Doors, strictly: tuple[str, Callable[..., None]]) -> None:
+    topic, landing = strictly
+    landing(
+        Record(1, row("ada")),
+        Record(1, row("ada b.", BROKEN)),
+        Record(2, row("bob", BROKEN)),
+        Record(3, row("cyd"), partition=1),
+        Record(4, b"no JSON", partition=1),
+    )
+    landing(Record(1, row("ada c.")), Record(3, row("bob", BROKEN), partition=1))
+    topology = people(topic)
+    [source] = topology.sources
+    lake.step_all(doors, topology)
+    before = lake.state(doors, topology, source.landing)
+    assert lake.rows(doors, topology, topic) == {1: {"name": "ada c."}, 3: {"name": "cyd"}}
+    assert len(undecodable(doors, topology, source, 9)) == 4
+
+    done = redecode(doors, topology, source, "again")
+    assert (done.decoded, done.left) == (3, 1)
+    [left] = undecodable(doors, topology, source, 9)
+    assert (left.partition, left.offset, left.value) == (1, 1, "no JSON")
+    stepped = lake.step_all(doors, topology)
+    assert {one.outcome for one in stepped.values()} == {"stepped"}
+    assert lake.rows(doors, topology, topic) == {
+        n: {"name": name} for n, name in ((1, "ada c."), (2, "bob"), (3, "bob"))
+    }
+    assert lake.rows(doors, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 2}}
+    holds(doors, topology)
+
+    landed = lake.state(doors, topology, source.landing)
+    assert [at.offsets for at in landed.position.cut.values()] == [at.offsets for at in before.position.cut.values()]
+    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"idle"}
+    again = redecode(doors, topology, source, "once more")
+    assert (again.decoded, again.left, again.version) == (0, 1, landed.version)
+    landing(Record(2, None))
+    lake.step_all(doors, topology)
+    assert lake.rows(doors, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 1}}
+    holds(doors, topology)
+
+
+def test_a_table_that_is_behind_takes_them_with_what_it_is_behind(
+    doors: Doors, strictly: tuple[str, Callable[..., None]]
+) -> None:
+    topic, landing = strictly
+    topology = people(topic)
+    landing(Record(1, row("ada", BROKEN)))
+    lake.step_all(doors, topology)
+    landing(Record(2, row("bob")))
+    redecode(doors, topology, topology.sources[0], "again")
+    lake.step_all(doors, topology, topic)
+    landing(Record(3, row("bob")))
+    lake.step_all(doors, topology, topic)
+    lake.step_all(doors, topology, "by_name")
+    assert lake.rows(doors, topology, "by_name") == {"ada": {"count": 1}, "bob": {"count": 2}}
+    holds(doors, topology)
+
+
+def counting(topic: str, limit: int | None) -> Topology:
+    """How many records come in every hour."""
+    builder = StreamsBuilder("counting", message_timestamp_after_max_ms=limit)
+    stream = builder.stream(topic, Consumed.json(key=KEY, value="at bigint", timestamp="at"))
+    stream.group_by("id").windowed_by(TimeWindows.of("1h", grace="1h")).count().materialize("hourly")
+    stream.filter("id > 0").materialize("kept")
+    return builder.build()
+
+
+def test_a_streams_record_that_is_let_in_later_is_late_only_by_its_time(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    guarded, trusting = counting(name, HOUR), counting(name, None)
+    send(kafka, name, *(Record(1, {"at": NOW + n * HOUR}) for n in (-9, 3, 5)))
+    lake.land_all(doors, guarded)
+    lake.step_all(doors, guarded)
+    assert [r["count"] for r in lake.listed(lake.path(doors, guarded, "hourly"))] == [1]
+    assert len(lake.listed(lake.path(doors, guarded, "kept"))) == 1
+    done = redecode(doors, trusting, trusting.sources[0], "again")
+    assert (done.decoded, done.left) == (2, 0)
+    lake.step_all(doors, trusting)
+    assert len(lake.listed(lake.path(doors, guarded, "hourly"))) == 3
+    assert {r["_offset"] for r in lake.listed(lake.path(doors, guarded, "kept"))} == {0, 1, 2}
+    holds(doors, trusting)
+    send(kafka, name, Record(1, {"at": NOW - 9 * HOUR}))
+    lake.land_all(doors, trusting)
+    lake.step_all(doors, trusting)
+    assert lake.state(doors, trusting, "hourly").position.dropped == {"late": 1}
+    for table in trusting.tables:
+        assert rebuild(doors, trusting, table, "rebuild").inserted == 0
+    holds(doors, trusting)
+
+
+def test_a_stream_never_looks_up_what_was_overtaken_before_it_decoded(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], strictly: tuple[str, Callable[..., None]]
+) -> None:
+    people_, landing = strictly
+    clicks = topic("clicks")
+    builder = StreamsBuilder(f"people-{people_}")
+    names = builder.table(people_, LENIENT)
+    stream = builder.stream(clicks, Consumed.json(key=KEY, value="page string"))
+    stream.join(names, on="id", select=["left.*", "right.name"]).materialize("clicked")
+    topology = builder.build()
+
+    def click() -> list[tuple[object, object]]:
+        """What a click of everybody finds."""
+        send(kafka, clicks, *(Record(n, {"page": "p"}, timestamp=1_700_000_100_000) for n in (1, 2, 3)))
+        lake.land_all(doors, topology)
+        lake.step_all(doors, topology)
+        found = lake.listed(lake.path(doors, topology, "clicked"))
+        newest = max((int(str(one["_batch"])) for one in found), default=0)
+        return sorted((one["id"], one["name"]) for one in found if one["_batch"] == newest)
+
+    landing(Record(1, row("old", BROKEN)), Record(1, row("new")), Record(2, row("bob", BROKEN)))
+    landing(Record(3, row("gone", BROKEN)), Record(3, None))
+    assert click() == [(1, "new")]
+    redecode(doors, topology, topology.source(people_), "again")
+    assert click() == [(1, "new"), (2, "bob")]
+    holds(doors, topology)
+
+
+def test_a_record_without_a_readable_event_time_keeps_its_own(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    declared = Consumed.json(key=KEY, value="name string, at bigint", timestamp="at")
+    for consumed in (declared, LENIENT):
+        builder = StreamsBuilder(f"timed-{name}")
+        builder.stream(name, consumed)
+        topology = builder.build()
+        if consumed is declared:
+            send(kafka, name, Record(1, row("ada", BROKEN), timestamp=1_234_567))
+            lake.land_all(doors, topology)
+    done = redecode(doors, topology, topology.sources[0], "again")
+    assert (done.decoded, done.left) == (1, 0)
+    [found] = lake.records(doors, topology, name)
+    assert (found["name"], found["_timestamp"], found["_error"]) == ("ada", 1_234_567, None)
