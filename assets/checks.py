@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assets.gates import Suite, Verdict
+    from spark.engine.position import Gap
     from spark.engine.sync import Waiting
 
 VERSION = "delta/version"
 """In a check's metadata: the newest data version it speaks of. A refusal has none, since nothing was committed."""
 
 TIME_SYNC = "time_sync"
+GAPS = "gaps"
 
 RECORDS = 10  # of a check, looked at for the newest evaluation: more runs than this were hardly killed in a row
 
@@ -94,6 +96,31 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
         metadata={"held": dg.MetadataValue.table(records, schema=schema)} if held else {},
         severity=dg.AssetCheckSeverity.WARN,
         description="; ".join(map(told, held)) or "Nothing waits for an empty partition.",
+    )
+
+
+def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check of a landing that goes on where records are gone."""
+    why = "Whether records were gone from the topic before they were landed: which, and when that was found."
+    return dg.AssetCheckSpec(GAPS, asset=key, blocking=False, description=why)
+
+
+def whole(gaps: Sequence[Gap]) -> dg.AssetCheckResult:
+    """The check of a landing: all that it ever found missing."""
+    records = [
+        dg.TableRecord(
+            {"partition": f"{gap.input}-{gap.partition}", "first": gap.first, "last": gap.last, "found": moment(gap.at)}
+        )
+        for gap in gaps
+    ]
+    schema = dg.TableSchema([dg.TableColumn(name) for name in ("partition", "first", "last", "found")])
+    ranges = ", ".join(f"{gap.input}-{gap.partition} {gap.first} to {gap.last}" for gap in gaps)
+    return dg.AssetCheckResult(
+        passed=not gaps,
+        check_name=GAPS,
+        metadata={"missing": dg.MetadataValue.table(records, schema=schema)} if gaps else {},
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing.",
     )
 
 

@@ -32,7 +32,7 @@ from spark.engine.land import land
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
 from spark.engine.publish import group, publish, unsent
-from spark.engine.step import step
+from spark.engine.repair import step_or_rebuild
 from spark.engine.sync import concerning, release, waiting
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
@@ -140,15 +140,17 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
 
 def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetsDefinition:
     path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"
+    spec, ledger = landing_spec(topology, source, lakehouse), topology.settings.on_data_loss == "ledger"
 
     @dg.multi_asset(
         name=word(topology.name, "landing", source.topic),
-        specs=[landing_spec(topology, source, lakehouse)],
+        specs=[spec],
+        check_specs=[checks.gaps_spec(spec.key)] if ledger else [],
         pool=name,
     )
     def landing(
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
-    ) -> Iterator[dg.MaterializeResult[None]]:
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         with retried():
             landed = land(
                 tidetable.doors(), topology, source, tidetable.cut(topology, context.run.run_id), context.run.run_id
@@ -156,6 +158,8 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
             ends = tidetable.doors().kafka.end_offsets([source.topic])[source.topic].offsets
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag))
+        if ledger:
+            yield checks.whole(landed.position.gaps)
 
     return landing
 
@@ -180,7 +184,7 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
         try:
             with retried():
                 release(tidetable.doors(), topology, context.run.run_id)
-                stepped = step(tidetable.doors(), topology, table, context.run.run_id, gate)
+                stepped = step_or_rebuild(tidetable.doors(), topology, table, context.run.run_id, gate)
         except dg.Failure as failure:
             # The check tells why; the failure keeps what follows in this run from stepping.
             if suite is not None and isinstance(failure.__cause__, Refused):
@@ -219,10 +223,9 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
                 table,
                 lambda sent, records: context.log.info("%s records, version %s", records, sent.version),
             )
+            behind = unsent(path, name, done.after)
         version = "none" if done.after is None else str(done.after.version)
-        yield dg.MaterializeResult(
-            metadata=metadata.of_publish(done, unsent(path, name, done.after)), data_version=dg.DataVersion(version)
-        )
+        yield dg.MaterializeResult(metadata=metadata.of_publish(done, behind), data_version=dg.DataVersion(version))
 
     return publishing
 

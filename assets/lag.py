@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
-from spark.engine.errors import InputChanged, PositionLost
+from spark.engine.errors import InputChanged, LogBroken, PositionLost
 from spark.engine.pin import before
 from spark.engine.publish import unsent
 from spark.engine.sync import concerning, waiting
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from resources.lakehouse import Lakehouse
-    from spark.engine.position import Cut, Position, State
+    from spark.engine.position import Cut, Gap, Position, State
     from spark.engine.publish import Sent
     from spark.engine.sync import Waiting
     from spark.topology import Topology
@@ -32,7 +32,8 @@ class Standing:
 
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
     that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
-    it, or in it, until a partition that is empty has newer ones. `sent` is how far the topic is that it is published
+    it, or in it, until a partition that is empty has newer ones. `redecoded` says that an input has records which did
+    not decode before, and it has not. `sent` is how far the topic is that it is published
     to, and `unsent` how many versions that does not have.
     """
 
@@ -42,15 +43,21 @@ class Standing:
     waiting_for: tuple[str, ...] = ()
     trouble: str | None = None
     recreated: bool = False
+    redecoded: bool = False
     held: tuple[Waiting, ...] = ()
     sent: Sent | None = None
     unsent: int = 0
 
     @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What was gone before it was read here."""
+        return () if self.state is None else self.state.position.gaps
+
+    @property
     def behind(self) -> bool:
         """Whether a tick has something to do here."""
         never = self.state is None or self.state.position.n == 0
-        return never or self.recreated or self.unsent > 0 or any((self.lag or {}).values())
+        return never or self.recreated or self.redecoded or self.unsent > 0 or any((self.lag or {}).values())
 
 
 def standings(
@@ -116,11 +123,17 @@ def _standing(
     waiting = _waiting_for(inputs)
     try:
         state = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
-    except PositionLost as error:
+    except (PositionLost, LogBroken) as error:
         return Standing(name, None, None, waiting, trouble=str(error))
     if ends is None:
         return Standing(name, state, None, waiting)
     own: Cut = {} if state is None else state.position.cut
+    redecoded = any(
+        topic in own and own[topic].redecoded < at.redecoded
+        for given in inputs.values()
+        if given is not None
+        for topic, at in given.position.cut.items()
+    )
     lag: dict[str, int] = {}
     recreated = False
     for topic, end in ends.items():
@@ -130,7 +143,7 @@ def _standing(
             known = {} if have is None else have.offsets
             recreated |= have is not None and have.topic_id != end.topic_id
             lag[short] = sum(max(0, offset - known.get(p, 0)) for p, offset in end.offsets.items())
-    return Standing(name, state, lag, waiting, recreated=recreated)
+    return Standing(name, state, lag, waiting, recreated=recreated, redecoded=redecoded)
 
 
 def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | None) -> int:

@@ -1,6 +1,7 @@
-"""What Dagster keeps of finished ticks: a while, because ten tables write some 0.3 MB for each of them.
+"""What is done every night: small files become few, and Dagster forgets old ticks.
 
-The truth about the data is in the tables' commits; Dagster's runs are what is shown of it.
+Of those it keeps a while, because ten tables write some 0.3 MB for each of them. The truth about the data is in the
+tables' commits; Dagster's runs are what is shown of it.
 """
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
@@ -11,6 +12,9 @@ from pathlib import Path
 import dagster as dg
 
 from assets.specs import TOPOLOGY_TAG
+from resources.tidetable import Tidetable
+from spark.engine.compact import compact
+from spark.engine.errors import EngineError
 from spark.topology import Topology
 
 NIGHTLY = "17 3 * * *"  # once a day, at a minute when little else starts
@@ -23,7 +27,7 @@ RETENTION = {
 
 
 def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
-    """Delete old runs of these topologies' jobs; other runs of the Dagster instance are not touched."""
+    """Compact these topologies' tables, and delete old runs of their jobs; other runs of the instance stay."""
     names = [topology.name for topology in topologies]
 
     @dg.op(config_schema=RETENTION, description="Deletes old runs, and the files that Dagster leaves of them.")
@@ -34,13 +38,31 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
         count += forget(context.instance, names, failed, now - timedelta(days=context.op_config["failed_days"]))
         context.log.info("%d runs deleted", count)
 
+    @dg.op(description="Writes the many small files of tables and landings as few. Needs the engine.")
+    def compact_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+        if tidetable.engine.remote is None and tidetable.engine.running() is None:
+            context.log.info("the lake's engine is down: nothing is compacted")
+            return
+        failed = []
+        for topology in topologies:
+            for name in [source.landing for source in topology.sources] + [table.name for table in topology.tables]:
+                try:
+                    done = compact(tidetable.engine, tidetable.lakehouse, topology, name)
+                except EngineError as error:  # one table must not keep the others from it
+                    failed.append(str(error))
+                else:
+                    context.log.info("%s: %s files are %s now", done.table, done.removed, done.added)
+        if failed:
+            raise dg.Failure("\n".join(failed), allow_retries=False)
+
     @dg.job(
         name="maintenance",
-        description="Forget runs older than a week, failed ones older than a month.",
+        description="Compact tables; forget runs older than a week, failed ones older than a month.",
         executor_def=dg.in_process_executor,
     )
     def maintenance() -> None:
         forget_old_runs()
+        compact_tables()
 
     return maintenance
 

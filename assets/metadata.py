@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from spark.engine.land import Landed
     from spark.engine.position import Position, State
     from spark.engine.publish import Published
+    from spark.engine.quarantine import Redecoded
     from spark.engine.step import Stepped
 
 Metadata = dict[str, dg.MetadataValue]
 
 
 def of_landing(landed: Landed, lag: int) -> Metadata:
-    """From which offsets to which, how many records, and how many more the topic holds by now."""
+    """From which offsets to which, how many records, how many more the topic holds by now, and how many are missing."""
     return {
         "kafka/start_offsets": offsets(landed.start),
         "kafka/next_offsets": offsets(landed.end),
@@ -32,6 +33,7 @@ def of_landing(landed: Landed, lag: int) -> Metadata:
         "batch/outcome": dg.MetadataValue.text(landed.outcome),
         "batch/records_in": dg.MetadataValue.int(landed.records),
         "batch/errors": dg.MetadataValue.int(landed.errors),
+        "kafka/gaps": dg.MetadataValue.int(sum(gap.width for gap in landed.position.gaps)),
         "batch/duration_s": dg.MetadataValue.float(landed.seconds),
     }
 
@@ -54,6 +56,15 @@ def of_step(stepped: Stepped) -> Metadata:
         }
         told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
     return told
+
+
+def of_redecoded(done: Redecoded) -> Metadata:
+    """How many records decode now, and how many still do not."""
+    return {
+        "quarantine/decoded": dg.MetadataValue.int(done.decoded),
+        "quarantine/left": dg.MetadataValue.int(done.left),
+        "batch/duration_s": dg.MetadataValue.float(done.seconds),
+    }
 
 
 def of_publish(published: Published, behind: int) -> Metadata:

@@ -20,17 +20,18 @@ from assets.gates import BrokenSuite, gates, suites
 from assets.lag import fingerprint, standings
 from dagster_project import told
 from dagster_project.discover import BrokenTopology, topologies
-from dagster_project.quarantine import undecodable
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
+from spark.engine.compact import compact
 from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, all_sent, publish
-from spark.engine.repair import audit, rebuild
+from spark.engine.quarantine import redecode, undecodable
+from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, step_or_rebuild
 from spark.engine.restore import restore
-from spark.engine.step import Stepped, step
+from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ topology_name = click.argument("name", metavar="TOPOLOGY")
 table_name = click.argument("name", metavar="TOPOLOGY.TABLE")
 either_name = click.argument("name", metavar="TOPOLOGY[.TABLE]")
 topic_name = click.argument("name", metavar="TOPOLOGY[.TOPIC]")
+any_name = click.argument("name", metavar="TOPOLOGY[.TOPIC|.TABLE]")
 
 
 class Verbs(click.Group):
@@ -163,7 +165,7 @@ def step_(name: str, as_json: bool) -> None:
     topology, table = table_of(name)
     with progress.status("stepping"):
         gate = gates_of(topology).get(table.name)
-        stepped = step(Settings.from_environment().doors(), topology, table, new_run(), gate)
+        stepped = step_or_rebuild(Settings.from_environment().doors(), topology, table, new_run(), gate)
     say(as_json, told.plain(stepped), told.line(stepped))
 
 
@@ -207,22 +209,25 @@ def publish_(name: str, as_json: bool) -> None:
 @main.command("audit")
 @either_name
 @click.option("--version", type=int, help="A version of one table; the newest without it.")
+@click.option("--all-versions", is_flag=True, help="Every version that the log still tells of, newest first.")
 @as_json
-def audit_(name: str, version: int | None, as_json: bool) -> None:
+def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) -> None:
     """Compute tables again over exactly the inputs their commits name, and compare."""
     topology, table = named(name, tables)
-    if version is not None and table is None:
-        raise click.UsageError("--version is of one table: write TOPOLOGY.TABLE")
+    if version is not None and (table is None or all_versions):
+        raise click.UsageError("--version is one version of one table: write TOPOLOGY.TABLE, and no --all-versions")
     doors = Settings.from_environment().doors()
-    audited = []
+    audited: list[Audited | Unprovable] = []
     for target in topology.tables if table is None else (topology.table(table),):
-        with progress.status(f"auditing {target.name}"):
-            audited.append(audit(doors, topology, target, version))
-        if not as_json:
-            out.print(told.verdict(audited[-1]))
+        with progress.status(f"auditing {target.name}") as status:
+            for one in audits(doors, topology, target) if all_versions else [audit(doors, topology, target, version)]:
+                audited.append(one)
+                status.update(f"auditing {target.name}, below version {one.version}")
+                if not as_json:
+                    out.print(told.verdict(one))
     if as_json:
         say(as_json, [told.audited_json(one) for one in audited])
-    if not all(one.holds for one in audited):
+    if any(isinstance(one, Audited) and not one.holds for one in audited):
         raise click.exceptions.Exit(1)
 
 
@@ -261,17 +266,68 @@ def restore_(name: str, version: int | None, timestamp: datetime | None, as_json
     say(as_json, told.plain(restored), told.line(restored))
 
 
-@main.command()
+@main.command("compact")
+@either_name
+@as_json
+def compact_(name: str, as_json: bool) -> None:
+    """Write the many small files of tables and landings as few, and remove what is older than a week.
+
+    Versions older than that can then be audited and restored no more.
+    """
+    topology, table = named(name, tables)
+    everything = [source.landing for source in topology.sources] + tables(topology)
+    tidetable = Settings.from_environment().tidetable()
+    done = []
+    for one in everything if table is None else [table]:
+        with progress.status(f"compacting {one}"):
+            done.append(compact(tidetable.engine, tidetable.lakehouse, topology, one))
+        if not as_json:
+            out.print(told.line(done[-1]))
+    if as_json:
+        say(as_json, told.plain(done))
+
+
+@main.group()
+def quarantine() -> None:
+    """Records that did not decode: they stay in their landing, and out of every table."""
+
+
+@quarantine.command("list")
 @topic_name
 @click.option("--limit", default=20, show_default=True, help="The newest so many of each topic.")
 @as_json
-def quarantine(name: str, limit: int, as_json: bool) -> None:
-    """List records that did not decode: why, and their raw bytes."""
+def list_(name: str, limit: int, as_json: bool) -> None:
+    """List them: why, and their raw bytes."""
     topology, topic = named(name, topics)
     doors = Settings.from_environment().doors()
     with progress.status("looking"):
         records = [one for source in sources(topology, topic) for one in undecodable(doors, topology, source, limit)]
     say(as_json, told.plain(records), told.quarantine_grid(records) if records else "every record decoded")
+
+
+@quarantine.command("replay")
+@topic_name
+@as_json
+def replay_(name: str, as_json: bool) -> None:
+    """Decode them again as their topic is declared now; the next tick takes what does, at its old offset."""
+    topology, topic = named(name, topics)
+    doors = Settings.from_environment().doors()
+    with progress.status("decoding"):
+        done = [redecode(doors, topology, source, new_run()) for source in sources(topology, topic)]
+    say(as_json, told.plain(done), *map(told.line, done))
+
+
+@main.command()
+@any_name
+@as_json
+def gaps(name: str, as_json: bool) -> None:
+    """List what was gone before it was read, where on_data_loss="ledger" went on without it. Starts nothing."""
+    topology, part = named(name, lambda topology: [*topics(topology), *tables(topology)])
+    stands = standings(Settings.from_environment().tidetable().lakehouse, topology, None)
+    chosen = [one for one in stands if part is None or one.table.removeprefix(told.LANDING) == part]
+    found = [told.missing_json(one) for one in chosen]
+    some = any(one.gaps for one in chosen)
+    say(as_json, [gap for one in found for gap in one], told.gaps_grid(topology.name, chosen) if some else "no gaps")
 
 
 @main.command("late")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from assets.audits import audit_job
 from assets.factory import assets, tick_job
 from assets.gates import Suite, suites
 from assets.maintenance import maintenance_job, maintenance_schedule
+from assets.operations import operations
 from assets.schedules import tick_schedule
 from assets.sensors import lag_sensor
 from dagster_project.discover import topologies
@@ -23,7 +23,11 @@ def definitions(found: Sequence[Topology], tidetable: Tidetable, checked: Mappin
     maintenance = maintenance_job(found)
     return dg.Definitions(
         assets=assets(found, tidetable.lakehouse, checked),
-        jobs=[*(tick_job(topology, found) for topology in found), *map(audit_job, found), maintenance],
+        jobs=[
+            *(tick_job(topology, found) for topology in found),
+            *(job for topology in found for job in operations(topology, checked)),
+            maintenance,
+        ],
         sensors=[*map(lag_sensor, found)],
         schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
         resources={"tidetable": tidetable},

@@ -11,19 +11,21 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from assets.lag import metrics
+from assets.lag import metrics, moment
 from assets.lag import told as held
+from spark.engine.compact import Compacted
 from spark.engine.land import Landed
 from spark.engine.publish import Published
+from spark.engine.quarantine import Redecoded
+from spark.engine.repair import Audited, Unprovable
 from spark.engine.step import Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assets.lag import Standing
-    from dagster_project.quarantine import Undecodable
     from spark.engine.late import Dropped
-    from spark.engine.repair import Audited
+    from spark.engine.quarantine import Undecodable
     from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
 
@@ -40,15 +42,21 @@ def dotted(table: str) -> str:
     return f"{topology}.{name}"
 
 
-def line(done: Landed | Stepped | Published) -> str:
-    """A landing, a step, or what was published, in one line."""
+def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
+    """A landing, a step, what was published, decoded again or compacted, in one line."""
+    if isinstance(done, Compacted):
+        return _line("compacted", done.table, f"{done.removed} files are {done.added} now", done.seconds)
+    if isinstance(done, Redecoded):
+        return _line("decoded", done.table, f"{done.decoded} records, {done.left} still do not", done.seconds)
     if isinstance(done, Published):
         version = "" if done.after is None else f"version {done.after.version}  "
         records = f"{done.records} records, {done.tombstones} of them tombstones" if done.records else ""
         return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}", done.seconds)
     if isinstance(done, Landed):
         broken = f", [red]{done.errors} undecodable[/]" if done.errors else ""
-        return _line(done.outcome, done.table, f"{done.records} records{broken}", done.seconds)
+        missing = sum(gap.width for gap in done.gaps)
+        lost = f", [red]{missing} offsets missing[/]" if missing else ""
+        return _line(done.outcome, done.table, f"{done.records} records{broken}{lost}", done.seconds)
     match done.outcome:
         case "stepped":
             rows = f"+{done.inserted} ~{done.updated} -{done.deleted} rows, {done.touched} keys touched"
@@ -75,8 +83,10 @@ def _line(outcome: str, table: str, what: str, seconds: float) -> str:
     return f"[{colour}]{outcome:<10}[/] {dotted(table):<36} {what}  [dim]{seconds:.1f} s[/]"
 
 
-def verdict(audited: Audited) -> str:
+def verdict(audited: Audited | Unprovable) -> str:
     """An audit's verdict."""
+    if isinstance(audited, Unprovable):
+        return f"[yellow]gone      [/] {dotted(audited.table):<36} version {audited.version}: {escape(audited.why)}"
     told = f"version {audited.version}, {audited.rows} rows"
     if audited.holds:
         return _line("holds", audited.table, told, audited.seconds)
@@ -86,7 +96,7 @@ def verdict(audited: Audited) -> str:
 
 def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
     """Where everything stands."""
-    grid = _grid("table", "version", "lag", "waiting for", "held back", "metrics", "computed from", "published")
+    grid = _grid("table", "version", "lag", "waiting for", "held back", "gaps", "metrics", "computed from", "published")
     for standing in standings:
         state = standing.state
         lag = "unknown" if standing.lag is None else ", ".join(f"{t} {n}" for t, n in standing.lag.items() if n) or "0"
@@ -99,9 +109,10 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
         grid.add_row(
             dotted(f"{topology}/{standing.table}"),
             "never" if never or state is None else str(state.version),
-            escape(standing.trouble or lag),
+            escape(standing.trouble or (f"{lag}, and what was decoded again" if standing.redecoded else lag)),
             ", ".join(standing.waiting_for).replace(LANDING, "landing "),
             escape("; ".join(map(held, standing.held))),
+            f"[red]{len(standing.gaps)}[/]" if standing.gaps else "",
             ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
             read or _reached(standing),
             _published(standing),
@@ -136,6 +147,22 @@ def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
     return grid
 
 
+def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:
+    """What was gone before it was read."""
+    grid = _grid("table", "of", "partition", "first", "last", "found", "reason")
+    for standing in standings:
+        for gap in standing.gaps:
+            place = ("" if gap.partition is None else str(gap.partition), str(gap.first), str(gap.last))
+            of = gap.input.replace(LANDING, "landing ")
+            grid.add_row(dotted(f"{topology}/{standing.table}"), of, *place, moment(gap.at), gap.reason)
+    return grid
+
+
+def missing_json(standing: Standing) -> list[Json]:
+    """What was gone before it was read by one landing or table."""
+    return [{"table": standing.table, **asdict(gap)} for gap in standing.gaps]
+
+
 def late_grid(records: Sequence[Dropped]) -> Grid:
     """Records that had no part in a stream."""
     grid = _grid("topic", "partition", "offset", "timestamp", "reason", "stream time", "in version")
@@ -157,6 +184,7 @@ def standing_json(standing: Standing) -> Json:
         "behind": standing.behind,
         "waiting_for": [*standing.waiting_for],
         "held": plain(standing.held),
+        "gaps": plain(standing.gaps),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
         "published": None if standing.sent is None else plain(standing.sent),
@@ -175,11 +203,11 @@ def ticked_json(ticked: Ticked) -> Json:
     }
 
 
-def audited_json(audited: Audited) -> Json:
-    """An audit's verdict."""
+def audited_json(audited: Audited | Unprovable) -> Json:
+    """An audit's verdict; none, if it could not be computed again."""
     told = plain(audited)
     assert isinstance(told, dict)
-    return {"holds": audited.holds, **told}
+    return {"holds": audited.holds if isinstance(audited, Audited) else None, **told}
 
 
 def plain(value: object) -> Json:

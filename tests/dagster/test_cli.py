@@ -92,10 +92,21 @@ def test_audit_holds_and_a_rebuild_changes_nothing(tidetable: Invoke) -> None:
 
 @pytest.mark.usefixtures("ran")
 def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
-    (record,) = json.loads(tidetable("quarantine", "shop", "--json").stdout)
+    (record,) = json.loads(tidetable("quarantine", "list", "shop", "--json").stdout)
     assert (record["topic"], record["key"], record["value"]) == ("clicks", "1", "{no json")
     assert "is not JSON of" in record["error"]
-    assert "every record decoded" in tidetable("quarantine", "shop.orders").stdout
+    assert "every record decoded" in tidetable("quarantine", "list", "shop.orders").stdout
+    assert "0 records, 1 still do not" in tidetable("quarantine", "replay", "shop.clicks").stdout
+
+
+@pytest.mark.usefixtures("ran")
+def test_all_versions_are_audited_and_files_compacted(tidetable: Invoke) -> None:
+    audited = json.loads(tidetable("audit", "shop.orders", "--all-versions", "--json").stdout)
+    assert len(audited) >= 1
+    assert all(one["holds"] for one in audited)
+    (done,) = json.loads(tidetable("compact", "shop.orders", "--json").stdout)
+    assert done["table"] == "shop/orders"
+    assert "no --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr
 
 
 @pytest.mark.usefixtures("ran")

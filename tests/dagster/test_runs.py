@@ -277,6 +277,56 @@ def test_an_audit_observes_that_every_table_holds(shop: Shop) -> None:
     assert event.asset_observation_data.asset_observation.metadata["audit/differing"] == dg.MetadataValue.int(0)
 
 
+def operated(shop: Shop, verb: str, op: str, **config: object) -> dg.ExecuteInProcessResult:
+    """Run one of a topology's operations."""
+    job, run_config = shop.defs.resolve_job_def(f"runs_{verb}"), {"ops": {f"runs_{op}": {"config": config}}}
+    return job.execute_in_process(instance=shop.instance, run_config=run_config, raise_on_error=False)
+
+
+@pytest.mark.usefixtures("first")
+def test_rebuild_and_restore_are_jobs_whose_tables_are_materialized(shop: Shop) -> None:
+    before = shop.rows("large")
+    rebuilt = operated(shop, "rebuild", "rebuild_table", table="enriched", downstream=True)
+    assert rebuilt.success
+    made = [event for event in rebuilt.all_events if event.is_step_materialization]
+    assert [event.asset_key for event in made] == [dg.AssetKey(["runs", name]) for name in ("enriched", "large")]
+    restored = operated(shop, "restore", "restore_table", table="large", timestamp="2100-01-01T00:00")
+    assert restored.success
+    assert shop.rows("large") == before
+    audited = operated(shop, "audit", "audit_tables", tables=["large"], all_versions=True)
+    assert audited.success
+    assert len(audited.get_asset_observation_events()) >= 3
+
+
+@pytest.mark.usefixtures("first")
+def test_what_an_operation_is_asked_wrongly_it_says(shop: Shop) -> None:
+    for verb, op, config, words in (
+        ("rebuild", "rebuild_table", {"table": "larg"}, "runs has no table larg; it has "),
+        ("restore", "restore_table", {"table": "large"}, "write one of version and timestamp"),
+        ("restore", "restore_table", {"table": "large", "timestamp": "noon"}, "noon is no time as ISO 8601"),
+    ):
+        failed = operated(shop, verb, op, **config)
+        (event,) = [event for event in failed.all_events if event.is_step_failure]
+        assert words in (event.step_failure_data.user_failure_data.description or "")  # type: ignore[union-attr]  # ours
+
+
+@pytest.mark.usefixtures("first")
+def test_what_is_in_quarantine_is_decoded_again_by_a_job(shop: Shop) -> None:
+    done = operated(shop, "quarantine_replay", "quarantine_replay")
+    assert done.success
+    found = [event.asset_observation_data.asset_observation for event in done.get_asset_observation_events()]
+    assert {one.asset_key.path[1] for one in found} == {"landing"}
+    assert {one.metadata["quarantine/decoded"].value for one in found} == {0}
+
+
+@pytest.mark.usefixtures("first")
+def test_maintenance_compacts_and_changes_no_row(shop: Shop) -> None:
+    before = shop.rows("large")
+    assert shop.defs.resolve_job_def("maintenance").execute_in_process(instance=shop.instance).success
+    assert shop.rows("large") == before
+    assert set(outcomes(shop.tick()).values()) == {"idle"}
+
+
 @pytest.mark.usefixtures("first")
 def test_the_schedule_runs_the_tick(shop: Shop) -> None:
     schedule = shop.defs.resolve_schedule_def("runs_tick_schedule")

@@ -1,0 +1,188 @@
+"""What people do when things went wrong, as jobs: audit, rebuild, restore, and decode again what is in quarantine.
+
+Each is the command of the same name, for one topology; none is a part of a tick.
+"""
+
+# Annotations are not deferred here: Dagster reads those of an op as objects.
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from assets import metadata
+from assets.gates import Suite, gates
+from assets.retries import retried
+from assets.specs import TOPOLOGY_TAG, table_key, word
+from resources.tidetable import Tidetable
+from spark.engine.errors import CannotRestore
+from spark.engine.quarantine import redecode
+from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild
+from spark.engine.restore import restore
+from spark.engine.step import Stepped
+from spark.topology import Topology
+from spark.topology.topology import Source, Table
+
+DATA_VERSION = "dagster/data_version"
+
+TABLES = dg.Field([str], default_value=[], description="Names of tables; none: all of the topology.")
+TABLE = dg.Field(str, description="The name of a table.")
+ALL_VERSIONS = dg.Field(bool, default_value=False, description="Every version that its log still tells of.")
+DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every table that is computed from it.")
+VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
+TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")
+TOPICS = dg.Field([str], default_value=[], description="Names of topics; none: all of the topology.")
+
+
+def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobDefinition]:
+    """The jobs of a topology; a rebuild goes through the gates of its tables, as a step does."""
+    return [_audit(topology), _rebuild(topology, checked), _restore(topology), _quarantine(topology)]
+
+
+def _audit(topology: Topology) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "audit", "tables"),
+        config_schema={"tables": TABLES, "all_versions": ALL_VERSIONS},
+        description="Compares each table with its query over the inputs that its commit names; fails if one differs.",
+    )
+    def audit_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+        wrong = []
+        for table in [_table(topology, name) for name in context.op_config["tables"]] or topology.tables:
+            with retried():
+                for audited in _audited(tidetable, topology, table, context.op_config["all_versions"]):
+                    if isinstance(audited, Unprovable):
+                        context.log.warning("%s version %s: %s", audited.table, audited.version, audited.why)
+                        continue
+                    context.log_event(_observed(topology, table, audited))
+                    if not audited.holds:
+                        wrong.append(f"{audited.table} version {audited.version}: {audited.differing} keys differ")
+        if wrong:
+            raise dg.Failure("; ".join(wrong), allow_retries=False)
+
+    return _job(topology, "audit", audit_tables, "Audit tables: all of them, or those the configuration names.")
+
+
+def _audited(tidetable: Tidetable, topology: Topology, table: Table, every: bool) -> Iterable[Audited | Unprovable]:
+    if every:
+        return audits(tidetable.doors(), topology, table)
+    return [audit(tidetable.doors(), topology, table)]
+
+
+def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "rebuild", "table"),
+        config_schema={"table": TABLE, "downstream": DOWNSTREAM},
+        description="Computes every row anew, as after a changed definition, and writes what differs.",
+    )
+    def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+        table = _table(topology, context.op_config["table"])
+        followers = topology.downstream(table.name) if context.op_config["downstream"] else ()
+        by_table = gates(topology, checked)
+        for number, target in enumerate((table, *followers), 1):
+            context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(followers))
+            with retried():
+                done = rebuild(tidetable.doors(), topology, target, context.run.run_id, by_table.get(target.name))
+            context.log_event(_materialized(tidetable, topology, target, done))
+
+    return _job(topology, "rebuild", rebuild_table, "Compute a table anew, and, if asked, what follows it.")
+
+
+def _restore(topology: Topology) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "restore", "table"),
+        config_schema={"table": TABLE, "version": VERSION, "timestamp": TIMESTAMP},
+        description="Puts a table back to an earlier version of itself; the next step goes on from there.",
+    )
+    def restore_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+        table = _table(topology, context.op_config["table"])
+        version, told = context.op_config.get("version"), context.op_config.get("timestamp")
+        if (version is None) == (told is None):
+            raise dg.Failure("write one of version and timestamp", allow_retries=False)
+        with retried():
+            at = None if told is None else _milliseconds(told)
+            done = restore(tidetable.doors(), topology, table, context.run.run_id, version=version, timestamp=at)
+        context.log_event(_materialized(tidetable, topology, table, done))
+
+    return _job(topology, "restore", restore_table, "Put a table back to what it was at a version or a time.")
+
+
+def _quarantine(topology: Topology) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "quarantine", "replay"),
+        config_schema={"topics": TOPICS},
+        description="Decodes again, as it is declared now, what did not decode; the next tick takes what does.",
+    )
+    def replay(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+        for source in [_source(topology, name) for name in context.op_config["topics"]] or topology.sources:
+            with retried():
+                done = redecode(tidetable.doors(), topology, source, context.run.run_id)
+            told = metadata.of_redecoded(done)
+            context.log_event(dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told))
+
+    return _job(topology, "quarantine_replay", replay, "Decode again what is in quarantine.")
+
+
+def _job(topology: Topology, verb: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
+    @dg.job(
+        name=_name(topology, verb),
+        description=f"{topology.name}: {description}",
+        tags={TOPOLOGY_TAG: topology.name},
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        op()
+
+    return job
+
+
+def _name(topology: Topology, *words: str) -> str:
+    return "_".join((word(topology.name), *words))
+
+
+def _table(topology: Topology, name: str) -> Table:
+    """The table that the configuration names."""
+    names = [table.name for table in topology.tables]
+    if name not in names:
+        raise dg.Failure(f"{topology.name} has no table {name}; it has {', '.join(names)}", allow_retries=False)
+    return topology.table(name)
+
+
+def _source(topology: Topology, name: str) -> Source:
+    """The source of a topic that the configuration names."""
+    names = [source.topic for source in topology.sources]
+    if name not in names:
+        raise dg.Failure(f"{topology.name} has no topic {name}; it has {', '.join(names)}", allow_retries=False)
+    return topology.source(name)
+
+
+def _milliseconds(told: str) -> int:
+    try:
+        at = datetime.fromisoformat(told)
+    except ValueError as error:
+        raise CannotRestore(f"{told} is no time as ISO 8601 writes it, such as 2026-11-21T10:00:00") from error
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _observed(topology: Topology, table: Table, audited: Audited) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        asset_key=table_key(topology, table.name),
+        metadata={
+            "audit/version": dg.MetadataValue.int(audited.version),
+            "audit/rows": dg.MetadataValue.int(audited.rows),
+            "audit/differing": dg.MetadataValue.int(audited.differing),
+            "audit/duration_s": dg.MetadataValue.float(audited.seconds),
+            "audit/sample": dg.MetadataValue.json(json.loads(json.dumps(audited.sample, default=str))),
+        },
+    )
+
+
+def _materialized(tidetable: Tidetable, topology: Topology, table: Table, done: Stepped) -> dg.AssetMaterialization:
+    """What a step would say: the table has a new version."""
+    state = done.after
+    assert state is not None, "a rebuild and a restore commit"
+    path = tidetable.lakehouse.table(topology.name, table.name)
+    return dg.AssetMaterialization(
+        asset_key=table_key(topology, table.name),
+        metadata=metadata.of_step(done) | metadata.of_table(path, state),
+        tags={DATA_VERSION: str(state.data_version)},
+    )

@@ -1,0 +1,88 @@
+"""What was gone before it was landed is told everywhere: by a check, the metadata, and two commands."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from click.testing import CliRunner
+from confluent_kafka import TopicPartition
+
+from dagster_project import cli
+from dagster_project.definitions import definitions
+from resources.tidetable import Tidetable
+from spark.topology import Consumed, StreamsBuilder
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from resources.engine import Engine
+    from resources.kafka import Kafka
+    from resources.lakehouse import Lakehouse
+
+
+def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
+    engine: Engine,
+    kafka: Kafka,
+    lakehouse: Lakehouse,
+    topic: Callable[..., str],
+    lake_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topic("lossy")
+    builder = StreamsBuilder("lossy", on_data_loss="ledger")
+    builder.stream(name, Consumed.json(key="id bigint", value="v int"))
+    made, tidetable = builder.build(), Tidetable(engine, lakehouse, kafka)
+    monkeypatch.setattr(cli, "topologies", lambda: [made])
+
+    def ticked() -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
+        with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+            ran = definitions([made], tidetable, {}).resolve_job_def("lossy_tick").execute_in_process(instance=instance)
+        (landed,) = (event.materialization for event in ran.get_asset_materialization_events())
+        (check,) = ran.get_asset_check_evaluations()
+        return dict(landed.metadata), check
+
+    def said(*words: str) -> str:
+        runner = CliRunner(env={"TIDETABLE_LAKE": str(lake_root), "COLUMNS": "300"})
+        ran = runner.invoke(cli.main, words, catch_exceptions=False)
+        assert ran.exit_code == 0, ran.output
+        return ran.stdout
+
+    send(kafka, name, Record(1, {"v": 1}))
+    told, check = ticked()
+    assert (check.check_name, check.passed, check.severity) == ("gaps", True, dg.AssetCheckSeverity.WARN)
+    assert told["kafka/gaps"].value == 0
+    assert said("gaps", "lossy").strip() == "no gaps"
+    assert json.loads(said("gaps", f"lossy.{name}", "--json")) == []
+
+    send(kafka, name, *(Record(n, {"v": n}) for n in range(2, 7)))
+    kafka.admin().delete_records([TopicPartition(name, 0, 4)])
+    deadline = time.monotonic() + 60
+    while kafka.beginning_offsets([name])[name].offsets != {0: 4}:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    told, check = ticked()
+    assert (check.passed, check.description) == (
+        False,
+        f"Offsets that were gone before they were landed: {name}-0 1 to 3.",
+    )
+    assert told["kafka/gaps"].value == 3
+    [gap] = json.loads(said("gaps", f"lossy.{name}", "--json"))
+    assert {part: gap[part] for part in ("table", "input", "partition", "first", "last")} == {
+        "table": f"_landing/{name}",
+        "input": name,
+        "partition": 0,
+        "first": 1,
+        "last": 3,
+    }
+    assert "removed from the topic before they were landed" in said("gaps", "lossy")
+    [standing] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
+    assert [(one["first"], one["last"]) for one in standing["gaps"]] == [(1, 3)]
+    assert "gaps" in said("status", "lossy")
