@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults protocol fuzz conformance record check fmt bench up down ui
+.PHONY: help setup demo test faults kills protocol fuzz conformance record check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -21,8 +21,11 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest -n 2 $(ARGS)
 
-faults: $(READY) ## All kill tests, also those that kill the engine, which `make test` leaves out
-	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults $(ARGS)
+faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it; ARGS="--only step --fault engine" picks cells
+	$(BIN)/python -m tests.faults $(ARGS)
+
+kills: $(READY) ## Fifty random kills in a row, from topic to topic, some half an hour
+	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults/test_random_kills.py $(ARGS)
 
 protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some four minutes; ARGS="--seed 7" tells one
 	$(BIN)/python -m tests.protocol $(ARGS)

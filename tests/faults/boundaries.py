@@ -1,9 +1,7 @@
-"""The effects of a landing, a step and a publisher, wrapped from outside: a process can die before any of them."""
+"""The effects of every verb, each named once and wrapped from outside: a process can be stopped before any of them."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.publisher import Publisher
-from spark.engine import commit, position, step, table
+from spark.engine import commit, compact, land, position, quarantine, repair, step, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,21 +22,46 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BOUNDARIES: dict[str, tuple[object, str]] = {
-    "offsets asked": (Kafka, "end_offsets"),
-    "first offsets asked": (Kafka, "beginning_offsets"),
-    "position read": (position, "read"),
-    "inputs pinned": (step, "pin"),
-    "session opened": (Engine, "session"),
-    "table created": (table, "create"),
-    "properties set": (table, "set_properties"),
-    "appended": (commit, "append"),
-    "merged": (commit, "run"),
-    "read back": (commit, "_read_back"),
-    "publisher opened": (Publisher, "__init__"),
-    "published": (Publisher, "commit"),
-    "session closed": (ConnectSession, "stop"),
+Door = tuple[object, str]
+
+BOUNDARIES: dict[str, tuple[Door, ...]] = {
+    "offsets asked": ((Kafka, "end_offsets"),),
+    "first offsets asked": ((Kafka, "beginning_offsets"),),
+    "position asked": ((Kafka, "published"),),
+    "position read": ((position, "read"),),
+    "inputs pinned": ((step, "pin"), (repair, "pin")),
+    "session opened": ((Engine, "session"),),
+    "table created": ((table, "create"),),
+    "columns added": (
+        (land, "widen"),
+        (quarantine, "widen"),
+    ),
+    "properties set": ((table, "set_properties"),),
+    "epoch closed": ((commit, "retire"),),
+    "appended": ((commit, "append"),),
+    "replaced": ((commit, "replace_all"),),
+    "merged": ((commit, "run"),),
+    "files compacted": ((compact, "_optimized"),),
+    "files removed": ((compact, "_vacuum"),),
+    "read back": ((commit, "_read_back"),),
+    "publisher opened": ((Publisher, "__init__"),),
+    "record sent": ((Publisher, "send"),),
+    "transaction told": ((Publisher, "_insist"),),
+    "session closed": ((ConnectSession, "stop"),),
 }
+"""By name, the doors it goes through. `transaction told`: its offset, then its end."""
+
+READS = ("offsets asked", "first offsets asked", "position asked", "position read", "inputs pinned", "read back")
+"""What changes nothing."""
+
+IN_ENGINE = (
+    *("table created", "columns added", "properties set", "epoch closed"),
+    *("appended", "replaced", "merged", "files compacted", "files removed"),
+)
+IN_BROKER = ("publisher opened", "record sent", "transaction told")
+LASTING = (*IN_ENGINE, *IN_BROKER)
+"""What changes tables or topics, and may be under way when something dies."""
+
 WHOLE = ("table created", "read back", "inputs pinned", "publisher opened")
 """What these do inside is theirs."""
 
@@ -71,11 +94,7 @@ def watched(before: Callable[[str, int], None]) -> Iterator[Crossed]:
         return wrapper
 
     with ExitStack() as patches:
-        for name, (owner, attribute) in BOUNDARIES.items():
-            patches.enter_context(patch.object(owner, attribute, wrapped(name, getattr(owner, attribute))))
+        for name, doors in BOUNDARIES.items():
+            for owner, attribute in doors:
+                patches.enter_context(patch.object(owner, attribute, wrapped(name, getattr(owner, attribute))))
         yield crossed
-
-
-def die(signal_: signal.Signals = signal.SIGKILL) -> None:
-    """End, or stop, this very process at this very place."""
-    os.kill(os.getpid(), signal_)

@@ -1,116 +1,179 @@
-"""A client in a process of its own: it lands, steps or publishes, and dies where it is told to."""
+"""A client in a process of its own: it runs a verb once, and stops, or is told of a failure, where it shall."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from threading import Timer
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from pyspark.sql.connect.session import SparkSession as ConnectSession
+import dagster as dg
 
+from assets import factory, maintenance, operations, retries
+from assets.specs import table_key, topic_key, word
+from dagster_project.definitions import definitions
+from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
-from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.publisher import Publisher
+from resources.tidetable import Tidetable
 from spark.engine import publish as publishing
-from spark.engine.doors import Doors
+from spark.engine.compact import compact
 from spark.engine.land import capture, land
+from spark.engine.offsets import KafkaUnavailable
 from spark.engine.publish import publish
+from spark.engine.repair import rebuild
+from spark.engine.restore import restore
 from spark.engine.step import step
-from tests.faults.boundaries import die, watched
+from tests.faults.boundaries import Door, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-    from pyspark.sql import DataFrame
-
+    from spark.engine.doors import Doors
     from spark.topology import Topology
 
-Verb = Literal["land", "step", "publish"]
+BATCH = 2  # records of a transaction: the change of the small world takes two
 
-MOMENT = 0.2  # seconds: a statement that was sent has reached the engine, and is not done yet
+VERBS: dict[str, Callable[[Doors, Topology, str, str], str]] = {
+    "land": lambda doors, made, name, run: (
+        land(doors, made, made.source(name), capture(doors.kafka, made), run).outcome
+    ),
+    "step": lambda doors, made, name, run: step(doors, made, made.table(name), run).outcome,
+    "publish": lambda doors, made, name, _: publish(doors, made, made.table(name)).outcome,
+    "rebuild": lambda doors, made, name, run: rebuild(doors, made, made.table(name), run).outcome,
+    "restore": lambda doors, made, name, run: restore(doors, made, made.table(name), run, version=1).outcome,
+    "compact": lambda doors, made, name, _: f"{compact(doors.engine, doors.lakehouse, made, name).removed} files",
+}
+"""Each on a topic, or a table, in a run; what came of it."""
+
+
+Job = tuple[dg.JobDefinition, dict[str, Any]]
+
+
+def _asset(key: dg.AssetKey, found: dg.Definitions) -> Job:
+    return found.resolve_implicit_global_asset_job_def(), {"asset_selection": [key]}
+
+
+def _operation(client: Client, found: dg.Definitions, **config: object) -> Job:
+    job = found.resolve_job_def(word(client.topology.name, client.verb))
+    [op] = job.nodes
+    return job, {"run_config": {"ops": {op.name: {"config": {"table": client.name, **config}}}}}
+
+
+OPS: dict[str, tuple[Door, Callable[[Client, dg.Definitions], Job]]] = {
+    "land": (
+        (factory, "land"),
+        lambda its, found: _asset(table_key(its.topology, its.topology.source(its.name).landing), found),
+    ),
+    "step": ((factory, "step_or_rebuild"), lambda its, found: _asset(table_key(its.topology, its.name), found)),
+    "publish": (
+        (factory, "publish"),
+        lambda its, found: _asset(topic_key(str(its.topology.table(its.name).topic)), found),
+    ),
+    "rebuild": ((operations, "rebuild"), _operation),
+    "restore": ((operations, "restore"), lambda its, found: _operation(its, found, version=1)),
+    "compact": ((maintenance, "compact"), lambda _, found: (found.resolve_job_def("maintenance"), {})),
+}
+"""Dagster's op of each verb: the door by which it calls it, its job, and with what to execute that."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """What a process needs to land a topic, or to step or publish a table."""
+    """What a process needs to run a verb once. The servers are found, or started, by where they live."""
 
-    engine: str
-    bootstrap_servers: str
+    engine: Engine
+    broker: EmbeddedKafka
     lake: str
     topology: Topology
-    verb: Verb
+    verb: str
     name: str
-    run: str = "killed"
+    run: str
+
+    @property
+    def tidetable(self) -> Tidetable:
+        """Everything outside."""
+        return Tidetable(self.engine, Lakehouse(self.lake), self.broker)
 
     def work(self) -> str:
-        """Land, step or publish once; what came of it."""
-        kafka = Kafka({"bootstrap.servers": self.bootstrap_servers})
-        doors = Doors(Engine(None, remote=self.engine), Lakehouse(self.lake), kafka)
-        if self.verb == "land":
-            source = self.topology.source(self.name)
-            return land(doors, self.topology, source, capture(kafka, self.topology), self.run).outcome
-        if self.verb == "publish":
-            return publish(doors, self.topology, self.topology.table(self.name)).outcome
-        return step(doors, self.topology, self.topology.table(self.name), self.run).outcome
+        """Run the verb once; what came of it."""
+        with _small_transactions():
+            return VERBS[self.verb](self.tidetable.doors(), self.topology, self.name, self.run)
 
 
-def killed_before(client: Client, number: int) -> None:
-    """Work until a boundary of that number is about to be crossed."""
-    with watched(lambda _, crossed: die() if crossed == number else None):
-        client.work()
+def working(client: Client, stop: int | None, result: str) -> None:
+    """Run the verb, stop before a boundary of that number, and when woken go on and write what came of it."""
+    _saying(result)
+    with watched(lambda _, number: _stop() if number == stop else None) as crossed:
+        outcome = client.work()
+    if stop is not None and stop >= len(crossed.names):
+        _stop()
+    Path(result).write_text(outcome)
 
 
-def killed_publishing(client: Client, number: int) -> None:
-    """Send one record in each transaction, and be killed before a commit of that number; the broker has its record."""
+def failing(client: Client, at: int, result: str) -> None:
+    """Run the verb in Dagster, fail before a boundary of that number, and let Dagster try again, in the same run.
+
+    Behind the last boundary the verb has done everything, and Dagster does not know.
+    """
+    _saying(result)
+    left = [at]
+    (place, attribute), named = OPS[client.verb]
+    verb = getattr(place, attribute)
+
+    def once(*arguments: object, **options: object) -> object:
+        with _failing(left):
+            return verb(*arguments, **options)
+
+    with patch.object(place, attribute, once), patch.object(retries, "PAUSE", 0), _small_transactions():
+        found = definitions([client.topology], client.tidetable, {})
+        job, options = named(client, found)
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = job.execute_in_process(instance=instance, run_id=client.run, **options)
+    assert any(event.is_step_up_for_retry for event in done.all_events), "nothing was tried again"
+    Path(result).write_text("tried again")
+
+
+@contextmanager
+def _failing(left: list[int]) -> Iterator[None]:
+    """Fail before the boundary whose number is left, once; behind the last one if there are not as many."""
+
+    def fail() -> None:
+        left.clear()
+        raise KafkaUnavailable("a failure that Dagster takes for passing")
+
+    with watched(lambda _, number: fail() if left == [number] else None):
+        yield
+    if left:
+        fail()
+
+
+@contextmanager
+def _small_transactions() -> Iterator[None]:
+    """Publish by few records, each of which the broker has before the next one is sent."""
     send = Publisher.send
 
     def sending(publisher: Publisher, *record: object) -> None:
         send(publisher, *record)  # type: ignore[arg-type]  # passed on as they came
         publisher._producer.flush()
 
-    commits = count()
-
-    def before(name: str, _: int) -> None:
-        if name == "published" and next(commits) == number:
-            die()
-
-    with patch.object(publishing, "BATCH", 1), patch.object(Publisher, "send", sending), watched(before):
-        client.work()
-    die()  # the last commit is made, and nobody heard of it
+    with patch.object(publishing, "BATCH", BATCH), patch.object(Publisher, "send", sending):
+        yield
 
 
-def stopped_before(client: Client, boundary: str, result: str) -> None:
-    """Stop before a boundary, and when woken go on to the end and write what came of it."""
-    stops = iter([signal.SIGSTOP])
-
-    def before(name: str, _: int) -> None:
-        for stop in stops if name == boundary else ():
-            die(stop)
-            break
-
-    with watched(before):
-        outcome = client.work()
-    Path(result).write_text(outcome)
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def killed_while_merging(client: Client) -> None:
-    """Send the MERGE, and be killed before its answer comes."""
-    sql = ConnectSession.sql
-
-    def sending(session: ConnectSession, query: str) -> DataFrame:
-        if "MERGE INTO" in query:
-            Timer(MOMENT, die).start()
-        return sql(session, query)
-
-    with patch.object(ConnectSession, "sql", sending):
-        client.work()
-    die()
+def _saying(result: str) -> None:
+    """Errors of a process that is meant to fail go beside its result."""
+    sys.stderr = Path(result).with_suffix(".said").open("w", buffering=1)
 
 
 def processes() -> ForkServerContext:
@@ -120,8 +183,8 @@ def processes() -> ForkServerContext:
     return context
 
 
-def started(work: object, *arguments: object) -> ForkServerProcess:
+def started(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
     """A process that has begun to work."""
-    process = processes().Process(target=work, args=arguments)  # type: ignore[arg-type]  # one of the above
+    process = processes().Process(target=work, args=arguments)
     process.start()
     return process

@@ -1,34 +1,47 @@
-"""A small join, its topics with two waves of records, and lakes at three stages of it."""
+"""The playground of the kill matrix on the servers of this run, and its world."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark.engine.doors import Doors
+from tests.conftest import servers
+from tests.faults.play import Playground
 from tests.faults.world import World, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
 
 
-# An engine that is killed costs a cold start each time: `make faults` runs these, `make test` does not.
-collect_ignore = [] if os.environ.get("TIDETABLE_FAULTS") else ["test_engine_killed.py"]
-
-
 @pytest.fixture(scope="session")
-def world(
+def worlds(
     engine: Engine,
     lakehouse: Lakehouse,
     kafka: Kafka,
     topic: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
-) -> World:
-    """Nobody changes its lakes: tests take copies."""
-    return build(Doors(engine, lakehouse, kafka), kafka, topic, tmp_path_factory.mktemp("stages"))
+) -> Callable[[int], World]:
+    """The world of a seed. Nobody changes its lakes: cells take copies."""
+    doors = Doors(engine, lakehouse, kafka)
+    return cache(lambda seed: build(doors, kafka, topic, tmp_path_factory.mktemp("stages"), seed))
+
+
+@pytest.fixture(scope="session")
+def playground(
+    engine: Engine, topic: Callable[..., str], lake_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Playground:
+    """Where cells are played that kill no server: others use those too."""
+    return Playground(engine, servers(lake_root)[1], tmp_path_factory.mktemp("cells"), topic)
+
+
+# Servers that die at random moments take minutes to come up again: `make kills` runs this, `make test` does not.
+collect_ignore = [] if os.environ.get("TIDETABLE_FAULTS") else ["test_random_kills.py"]

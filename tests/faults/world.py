@@ -1,53 +1,95 @@
-"""Orders that look up customers; the oracle is the last record of every key, then the join, in dicts."""
+"""Orders that look up customers; the oracle is the last record of every key, then the join, in dicts.
+
+A seed draws the keys, the values, and records that a later one of their wave replaces. What kind of changes a wave
+makes is always the same, so that every seed's runs have the same effects.
+"""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from resources.lakehouse import Lakehouse
-from spark.engine.repair import audit
 from spark.topology import Consumed, StreamsBuilder, Topology
+from spark.topology.ddl import quoted
 from tests import lake
-from tests.faults.client import Client, Verb
 from tests.lake import Key, Record, Row, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from resources.kafka import Kafka
     from spark.engine.doors import Doors
 
-Change = tuple[int, dict[str, lake.Value] | None]
+Change = tuple[int | None, dict[str, lake.Value] | None]
+Waves = tuple[tuple[Change, ...], ...]
 
-ORDERS: list[list[Change]] = [
-    [
-        (1, {"customer_id": 1, "amount": 10}),
-        (2, {"customer_id": 2, "amount": 20}),
-        (3, {"customer_id": 9, "amount": 3}),
-    ],
-    [(1, {"customer_id": 2, "amount": 11}), (2, None), (4, {"customer_id": 1, "amount": 40})],
-]
-CUSTOMERS: list[list[Change]] = [
-    [(1, {"name": "ada"}), (2, {"name": "bob"})],
-    [(1, {"name": "ada l."}), (9, {"name": "zoe"})],
-]
+
+@dataclass(frozen=True)
+class Story:
+    """What is sent to both topics, wave by wave: the join is made, changed, and not touched."""
+
+    orders: Waves
+    customers: Waves
+
+    @staticmethod
+    def drawn(seed: int) -> Story:
+        """The story of a seed."""
+        random = Random(seed)
+        a, b, c, d = random.sample(range(1, 1_000), 4)
+        ada, bob, zoe = random.sample(range(1, 1_000), 3)
+
+        def order(key: int, customer: int) -> list[Change]:
+            """An order, and before it maybe others of its key, which nobody will see."""
+            versions = random.choice((1, 1, 2, 3))
+            return [(key, {"customer_id": customer, "amount": random.randrange(10_000)}) for _ in range(versions)]
+
+        def customer(key: int, name: str) -> Change:
+            return key, {"name": f"{name} {random.randrange(10_000)}"}
+
+        orders: Waves = (
+            (*order(a, ada), *order(b, bob), *order(c, zoe)),
+            (*order(a, bob), (b, None), *order(d, ada)),
+            (),
+        )
+        customers: Waves = (
+            (customer(ada, "ada"), customer(bob, "bob")),
+            (customer(ada, "ada"), customer(zoe, "zoe")),
+            ((None, {"name": "nobody"}),),
+        )
+        return Story(orders, customers)
+
+    def joined(self, waves: int) -> dict[Key, Row]:
+        """What the join must hold after some waves."""
+        orders, customers = newest(self.orders[:waves]), newest(self.customers[:waves])
+        return {
+            key: {"amount": row["amount"], "name": customers[row["customer_id"]]["name"]}
+            for key, row in ((key, orders[key]) for key in range(1_000) if key in orders)
+            if row["customer_id"] in customers
+        }
+
+    def told(self) -> list[tuple[Key, Row | None]]:
+        """What a reader of the published join has: the table of the first wave, then what the second one changed."""
+        first, second = self.joined(1), self.joined(2)
+        keys = (key for key in range(1_000) if key in first or key in second)
+        return [*first.items(), *((key, second.get(key)) for key in keys if first.get(key) != second.get(key))]
 
 
 @dataclass(frozen=True)
 class World:
-    """The topics with both waves, and a lake for each stage.
+    """The topics with all waves, and a lake for each stage.
 
     `empty`; `landed`: the first wave landed and the topics' tables stepped; `first`: the join stepped as well;
-    `second`: the second wave landed and the topics' tables stepped; `moved`: the join stepped, and one more record
-    landed, which has no key, and its table stepped.
+    `second`: the second wave landed and the topics' tables stepped; `moved`: the join stepped, and the third wave
+    landed, which is one record without a key, and its table stepped; `spoiled`: then somebody's hand was in the join.
     """
 
     doors: Doors
-    bootstrap_servers: str
     topology: Topology
+    story: Story
     stages: dict[str, Doors]
 
     @property
@@ -56,85 +98,73 @@ class World:
         return self.topology.sources[0].topic
 
     def copy(self, stage: str, to: Path) -> Doors:
-        """A lake at a stage, for one test alone."""
+        """A lake at a stage, for one cell alone."""
         there = lake.path(self.stages[stage], self.topology, "")
         if Path(there).exists():
             shutil.copytree(there, to / self.topology.name)
         return replace(self.doors, lakehouse=Lakehouse(str(to)))
 
-    def client(self, doors: Doors, verb: Verb, name: str, topology: Topology | None = None) -> Client:
-        """What works on a lake in a process of its own."""
-        lakehouse, engine = doors.lakehouse, doors.engine
-        assert isinstance(lakehouse, Lakehouse)
-        url = engine.start()  # type: ignore[attr-defined]  # a real one, not only what the library needs of it
-        return Client(url, self.bootstrap_servers, lakehouse.root, topology or self.topology, verb, name)
+    def sent(self, topic: str, waves: int) -> tuple[Change, ...]:
+        """The records of a topic after some waves, in order."""
+        told = self.story.orders if topic == self.orders else self.story.customers
+        return tuple(change for wave in told[:waves] for change in wave)
 
-    def joined(self, waves: int) -> dict[Key, Row]:
-        """What the join must hold after some waves."""
-        orders, customers = (newest(changes[:waves]) for changes in (ORDERS, CUSTOMERS))
-        return {
-            key: {"amount": row["amount"], "name": customers[row["customer_id"]]["name"]}
-            for key, row in orders.items()
-            if row["customer_id"] in customers
-        }
-
-    def check_landing(self, doors: Doors, waves: int) -> None:
-        """Every record of the topic is there once."""
-        found = [
-            (row["_offset"], row["order_id"], row["amount"]) for row in lake.records(doors, self.topology, self.orders)
-        ]
-        sent = [change for wave in ORDERS[:waves] for change in wave]
-        assert found == [(n, key, None if row is None else row["amount"]) for n, (key, row) in enumerate(sent)]
-
-    def check_join(self, doors: Doors, waves: int) -> None:
-        """The rows are the oracle's, and the newest version is its query."""
-        assert lake.rows(doors, self.topology, "joined") == self.joined(waves)
-        found = audit(doors, self.topology, self.topology.table("joined"))
-        assert found.holds, found.sample
+    def declared(self, more: str = "", amount: str = "left.amount", sink: str | None = None) -> Topology:
+        """The topology, with a column more, or the amount otherwise, or published."""
+        orders, customers = (source.topic for source in self.topology.sources)
+        made = topology(orders, customers, more, amount)
+        tables = tuple(replace(table, topic=sink if table.name == "joined" else None) for table in made.tables)
+        return replace(made, tables=tables)
 
 
-def newest(waves: list[list[Change]]) -> dict[Key, Row]:
+def newest(waves: Sequence[Sequence[Change]]) -> dict[Key, Row]:
     """The newest row of every key that has one."""
     found: dict[Key, Row] = {}
     for key, row in (change for wave in waves for change in wave):
-        found.pop(key, None)
-        if row is not None:
+        if key is not None:
+            found.pop(key, None)
+        if key is not None and row is not None:
             found[key] = row
     return found
 
 
-def topology(orders: str, customers: str, more: str = "") -> Topology:
+def topology(orders: str, customers: str, more: str = "", amount: str = "left.amount") -> Topology:
     """Orders that look up customers."""
     builder = StreamsBuilder(f"faults-{orders}")
     o = builder.table(orders, Consumed.json(key="order_id bigint", value=f"customer_id bigint, amount int{more}"))
     c = builder.table(customers, Consumed.json(key="customer_id bigint", value="name string"))
-    o.join(c, on="customer_id", select=["left.amount", "right.name"]).materialize("joined")
+    o.join(c, on="customer_id", select=[amount, "right.name"]).materialize("joined")
     return builder.build()
 
 
-def build(doors: Doors, kafka: Kafka, topic: Callable[..., str], stages: Path) -> World:
-    """Send both waves, and keep the lake at every stage."""
-    made = topology(topic("orders"), topic("customers"))
+def build(doors: Doors, kafka: Kafka, topic: Callable[[str], str], stages: Path, seed: int) -> World:
+    """Send all waves, and keep the lake at every stage."""
+    story, made = Story.drawn(seed), topology(topic("orders"), topic("customers"))
     o, c = (source.topic for source in made.sources)
     kept = {"empty": replace(doors, lakehouse=Lakehouse(str(stages / "empty")))}
 
     def wave(number: int) -> None:
-        for name, changes in ((o, ORDERS), (c, CUSTOMERS)):
+        for name, changes in ((o, story.orders), (c, story.customers)):
             send(kafka, name, *(Record(key, row) for key, row in changes[number]))
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, o, c)
+
+    def keep(stage: str) -> None:
+        kept[stage] = lake.copied(doors, made, stages / stage)
 
     wave(0)
-    lake.land_all(doors, made)
-    lake.step_all(doors, made, o, c)
-    kept["landed"] = lake.copied(doors, made, stages / "landed")
+    keep("landed")
     lake.step_all(doors, made, "joined")
-    kept["first"] = lake.copied(doors, made, stages / "first")
+    keep("first")
     wave(1)
-    lake.land_all(doors, made)
-    lake.step_all(doors, made, o, c)
-    kept["second"] = lake.copied(doors, made, stages / "second")
+    keep("second")
     lake.step_all(doors, made, "joined")
-    send(kafka, c, Record(None, {"name": "nobody"}))
-    lake.land_all(doors, made)
-    lake.step_all(doors, made, c)
-    kept["moved"] = lake.copied(doors, made, stages / "moved")
-    return World(doors, kafka.address, made, kept)
+    wave(2)
+    keep("moved")
+    session = doors.engine.session()
+    try:
+        session.sql(f"UPDATE delta.{quoted(lake.path(doors, made, 'joined'))} SET amount = amount + 1").collect()
+    finally:
+        session.stop()
+    keep("spoiled")
+    return World(doors, made, story, kept)

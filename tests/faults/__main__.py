@@ -1,0 +1,123 @@
+"""`make faults`: play the kill matrix on servers of its own, print the scoreboard, and keep it as a page."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from resources.embedded_kafka import EmbeddedKafka
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from spark.engine.doors import Doors
+from tests.faults.matrix import ERRANDS, FAULTS, Cell, cells, sample
+from tests.faults.play import Playground, Result
+from tests.faults.scoreboard import Score, page, told
+from tests.faults.world import World, build
+
+BATCH = 12  # cells that share the death of a server, and its cold start
+PAGE = Path("docs/reliability.md")
+
+SECONDS = 5.0  # of a cell, measured on two quiet cores
+COLD = {"engine": 45.0, "broker": 10.0, "all": 50.0}  # seconds that a batch pays for a server's start and its warm-up
+
+
+def batches(chosen: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells to be played together: of one fault; publishers of one world have one name, so no two of them."""
+    found: list[list[Cell]] = []
+    for fault in FAULTS:
+        open_: list[list[Cell]] = []
+        for cell in (cell for cell in chosen if cell.fault == fault):
+            batch = next((batch for batch in open_ if len(batch) < BATCH and _together(cell, batch)), None)
+            if batch is None:
+                open_.append(batch := [])
+            batch.append(cell)
+        found += open_
+    return found
+
+
+def _together(cell: Cell, batch: Sequence[Cell]) -> bool:
+    return ERRANDS[cell.errand].verb != "publish" or not any(
+        ERRANDS[other.errand].verb == "publish" and other.seed == cell.seed for other in batch
+    )
+
+
+@click.command()
+@click.option(
+    "--only", type=click.Choice(sorted({one.verb for one in ERRANDS.values()})), multiple=True, help="A verb."
+)
+@click.option("--fault", type=click.Choice(list(FAULTS)), multiple=True, help="A fault.")
+@click.option("--seeds", default=3, show_default=True, help="How many worlds.")
+@click.option("--sample", "every", default=1, show_default=True, help="Every so many cells of each verb and fault.")
+@click.option("--write", is_flag=True, help=f"Write {PAGE} also of a part.")
+def main(only: tuple[str, ...], fault: tuple[str, ...], seeds: int, every: int, write: bool) -> None:
+    """Kill client, engine and broker at every boundary, wake zombies, run twice, retry; and judge what is left."""
+    console = Console()
+    whole = cells(range(1, seeds + 1))
+    picked = [cell for cell in whole if not only or ERRANDS[cell.errand].verb in only]
+    chosen = sample([cell for cell in picked if not fault or cell.fault in fault], every)
+    found = batches(chosen)
+    estimate = SECONDS * len(chosen) + sum(COLD.get(batch[0].fault, 0.0) for batch in found)
+    console.print(f"{len(chosen):,} cells of {len(whole):,}, some {estimate / 60:.0f} minutes on two quiet cores")
+    began = time.monotonic()
+    score = Score(_played(found, console), whole, " ".join(["make faults", *_arguments()]), time.monotonic() - began)
+    console.print(told(score))
+    for result in score.red:
+        console.print(f"[red]{result.cell}[/red]: {result.verdict} {result.wrong}\n  {'; '.join(result.said)}")
+    if write or len(chosen) == len(whole):
+        PAGE.write_text(page(score))
+        console.print(f"written to {PAGE}")
+    sys.exit(1 if score.red else 0)
+
+
+def _played(found: Sequence[Sequence[Cell]], console: Console) -> list[Result]:
+    folder = Path(tempfile.mkdtemp(prefix="tidetable-faults-"))
+    engine, broker, numbers = Engine(folder, memory="1g"), EmbeddedKafka(folder), count(1)
+
+    def topic(name: str) -> str:
+        made = f"{name}-{next(numbers)}"
+        Kafka({"bootstrap.servers": broker.start()}).create_topic(made)
+        return made
+
+    @cache
+    def world(seed: int) -> World:
+        kafka = Kafka({"bootstrap.servers": broker.start()})
+        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}")), kafka)
+        return build(doors, kafka, topic, folder / f"stages-{seed}", seed)
+
+    playground = Playground(engine, broker, folder, topic)
+    results: list[Result] = []
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        with Progress(*shown, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task("", total=sum(map(len, found)))
+            for batch in found:
+                progress.update(task, description=batch[0].fault)
+                for result in playground.play(batch, world):
+                    results.append(result)
+                    progress.advance(task)
+                    if not result.holds:
+                        progress.console.print(f"[red]{result.cell}[/red]: {result.verdict} {result.wrong}")
+    except KeyboardInterrupt:
+        console.print("interrupted: what was played so far")
+    finally:
+        engine.stop()
+        broker.stop()
+    return results
+
+
+def _arguments() -> list[str]:
+    return [f'ARGS="{" ".join(sys.argv[1:])}"'] if sys.argv[1:] else []
+
+
+if __name__ == "__main__":
+    main()
