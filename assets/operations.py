@@ -108,7 +108,7 @@ def _restore(topology: Topology) -> dg.JobDefinition:
 
 def _quarantine(topology: Topology) -> dg.JobDefinition:
     @dg.op(
-        name=_name(topology, "quarantine", "replay"),
+        name=_name(topology, "redecode", "records"),
         config_schema={"topics": TOPICS},
         description="Decodes again, as it is declared now, what did not decode; the next tick takes what does.",
     )

@@ -103,12 +103,12 @@ class Publisher:
         """Commit what was sent, and how far that is."""
         self._begin()
         spot = TopicPartition(self._topic, POSITION, version, position)
+        left = self._producer.flush(TIMEOUT)  # a record that was refused says why, the transaction only that it failed
         if self._exactly_once:
             group = self._consumer.consumer_group_metadata()
             self._insist(lambda: self._producer.send_offsets_to_transaction([spot], group, TIMEOUT))
             self._insist(lambda: self._producer.commit_transaction(TIMEOUT))
         else:
-            left = self._producer.flush(TIMEOUT)
             for failed in [*self._failed, *([KafkaError(KafkaError._TIMED_OUT)] if left else [])]:
                 raise self._refused(KafkaException(failed))
             self._insist(lambda: self._consumer.commit(offsets=[spot], asynchronous=False))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
+from spark.engine.errors import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +109,6 @@ def races(*more: str) -> Iterator[list[PySparkException]]:
     try:
         yield lost
     except PySparkException as error:
-        if not (error.getCondition() or "").startswith((*LOST_RACE, *more)):
+        if not condition(error).startswith((*LOST_RACE, *more)):
             raise
         lost.append(error)

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+
+CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+
+
+def condition(error: PySparkException) -> str:
+    """Spark's and Delta's name for what went wrong; empty if it has none.
+
+    Spark Connect leaves it out, but for the message, where the parameters of the message are longer than 1,024
+    characters (`spark.connect.grpc.maxMetadataSize`). A commit that lost a race holds the other one's position.
+    """
+    told = CONDITION.search(str(error))
+    return error.getCondition() or (told.group(1) if told else "")
+
 
 class EngineError(Exception):
     """A landing or a step that cannot go on."""

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
-from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.errors import InputChanged, PlanChanged, condition
 from spark.engine.kept import keeping
 from spark.engine.step import CHANGES_LOST, check_definition
 from spark.engine.stream import identity
@@ -233,7 +233,7 @@ def _telling(name: str, target: Table) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if not (error.getCondition() or "").startswith(CHANGES_LOST):
+        if not condition(error).startswith(CHANGES_LOST):
             raise
         said = str(error).partition("\n\nJVM stacktrace:")[0]
         raise InputChanged(

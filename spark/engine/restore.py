@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
 from spark.engine.changes import version_of
-from spark.engine.errors import CannotRestore, InputChanged, NotCommitted
+from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
 from spark.engine.pin import Pins
 from spark.engine.repair import put_right
 from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, working
@@ -80,7 +80,7 @@ def restore(
             try:
                 done = put_right(replace(work, position=back), version_of(work.session, path, found.version))
             except PySparkException as error:
-                if not (error.getCondition() or "").startswith(CHANGES_LOST):
+                if not condition(error).startswith(CHANGES_LOST):
                     raise
                 raise CannotRestore(
                     f"the files of version {found.version} of {name} are no longer kept, a week by default: "

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
-from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged
+from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged, condition
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
@@ -133,16 +133,16 @@ def named(topology: Topology, target: Table) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        name, condition = f"{topology.name}.{target.name}", error.getCondition() or ""
+        name, told = f"{topology.name}.{target.name}", condition(error)
         said = str(error).partition("\n\nJVM stacktrace:")[0]
-        if condition.startswith(CHANGES_LOST):
+        if told.startswith(CHANGES_LOST):
             raise ChangesExpired(
                 f"{name}: an input no longer tells how it changed since the last step: {said}\n"
                 f"run `tidetable rebuild {name}`"
             ) from error
         # A task that fails while it writes wraps what happened in an error of its own, about the write.
-        causes = CAUSE.findall(str(error)) if condition == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
-        if causes and causes[-1][1].startswith(FAULTY) and not condition.startswith("DELTA_"):
+        causes = CAUSE.findall(str(error)) if told == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
+        if causes and causes[-1][1].startswith(FAULTY) and not told.startswith("DELTA_"):
             raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {causes[-1][0]}") from error
         raise
 

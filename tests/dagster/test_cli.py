@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import click.testing
 import pytest
 
@@ -180,8 +181,15 @@ def test_a_mistake_is_one_message(tmp_path: Path, words: list[str], environment:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("verb", sorted(main.commands))
-def test_every_verb_says_what_it_does(tmp_path: Path, verb: str) -> None:
-    helped = invoke(tmp_path, verb, "-h")
+def verbs(group: click.Group) -> Iterator[tuple[str, ...]]:
+    """All commands, those inside of others by their path."""
+    for name, command in sorted(group.commands.items()):
+        inside = verbs(command) if isinstance(command, click.Group) else [()]
+        yield from ((name, *path) for path in inside)
+
+
+@pytest.mark.parametrize("verb", verbs(main), ids=" ".join)
+def test_every_verb_says_what_it_does(tmp_path: Path, verb: tuple[str, ...]) -> None:
+    helped = invoke(tmp_path, *verb, "-h")
     assert helped.exit_code == 0
     assert "--json" in helped.stdout

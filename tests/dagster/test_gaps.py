@@ -41,6 +41,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     made, tidetable = builder.build(), Tidetable(engine, lakehouse, kafka)
     monkeypatch.setattr(cli, "topologies", lambda: [made])
+    monkeypatch.setattr(cli.out, "width", 300)  # a table's lines whole
 
     def ticked() -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
         with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
@@ -50,8 +51,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         return dict(landed.metadata), check
 
     def said(*words: str) -> str:
-        runner = CliRunner(env={"TIDETABLE_LAKE": str(lake_root), "COLUMNS": "300"})
-        ran = runner.invoke(cli.main, words, catch_exceptions=False)
+        ran = CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(cli.main, words, catch_exceptions=False)
         assert ran.exit_code == 0, ran.output
         return ran.stdout
 

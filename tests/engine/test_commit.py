@@ -175,3 +175,24 @@ def test_a_log_without_a_commit_is_no_table(make: Make, tmp_path: Path) -> None:
     items = make("items")
     assert (items.state.version, items.state.position.n) == (0, 0)
     assert commit.append(items.rows(1), items.path, items.at(1)) is not None
+
+
+def test_a_lost_race_is_known_however_long_the_position_of_the_winner(make: Make, engine: Engine) -> None:
+    """Spark Connect leaves out the class of an error whose message has long parameters, as this one has."""
+    items = make("items")
+
+    def anchored(run: int) -> bool:
+        own = engine.session()
+        try:
+            with commit.races() as race:
+                begun = replace(items.at(0, f"{run}".rjust(2_000)), epoch=table.new_epoch())
+                table.anchor(own, items.path, begun, "{}")
+            return bool(race)
+        finally:
+            own.stop()
+
+    lost = False
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            lost = lost or any(pool.map(anchored, range(4)))
+    assert lost, "nobody was overtaken"
