@@ -103,12 +103,12 @@ class Publisher:
         """Commit what was sent, and how far that is."""
         self._begin()
         spot = TopicPartition(self._topic, POSITION, version, position)
-        left = self._producer.flush(TIMEOUT)  # a record that was refused says why, the transaction only that it failed
         if self._exactly_once:
             group = self._consumer.consumer_group_metadata()
             self._insist(lambda: self._producer.send_offsets_to_transaction([spot], group, TIMEOUT))
             self._insist(lambda: self._producer.commit_transaction(TIMEOUT))
         else:
+            left = self._producer.flush(TIMEOUT)
             for failed in [*self._failed, *([KafkaError(KafkaError._TIMED_OUT)] if left else [])]:
                 raise self._refused(KafkaException(failed))
             self._insist(lambda: self._consumer.commit(offsets=[spot], asynchronous=False))
@@ -173,11 +173,14 @@ class Publisher:
                 return
 
     def _refused(self, error: KafkaException) -> Exception:
+        if self._exactly_once and error.args[0].code() in OVERTAKEN:
+            return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
+        deadline = time.monotonic() + BLOCKED
+        while not self._failed and len(self._producer) and time.monotonic() < deadline:
+            self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
         for code in (failed.code() for failed in (*self._failed, error.args[0])):
             if code in REFUSED:
                 return RecordRefused(f"topic {self._topic} refuses a record of {self._name}: {REFUSED[code]}")
-        if self._exactly_once and error.args[0].code() in OVERTAKEN:
-            return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
         return self._kafka.unavailable(error)
 
 

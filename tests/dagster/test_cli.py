@@ -188,7 +188,7 @@ def verbs(group: click.Group) -> Iterator[tuple[str, ...]]:
         yield from ((name, *path) for path in inside)
 
 
-@pytest.mark.parametrize("verb", verbs(main), ids=" ".join)
+@pytest.mark.parametrize("verb", list(verbs(main)), ids=" ".join)
 def test_every_verb_says_what_it_does(tmp_path: Path, verb: tuple[str, ...]) -> None:
     helped = invoke(tmp_path, *verb, "-h")
     assert helped.exit_code == 0
