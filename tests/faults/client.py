@@ -62,7 +62,7 @@ def _asset(key: dg.AssetKey, found: dg.Definitions) -> Job:
 
 
 def _operation(client: Client, found: dg.Definitions, **config: object) -> Job:
-    job = found.resolve_job_def(word(client.topology.name, client.verb))
+    job = found.resolve_job_def(f"{word(client.topology.name)}_{client.verb}")
     [op] = job.nodes
     return job, {"run_config": {"ops": {op.name: {"config": {"table": client.name, **config}}}}}
 
