@@ -88,15 +88,8 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
         )
         for one in held
     ]
-    columns = ("partition", "records", "waits for", "since", "until")
-    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
-    return dg.AssetCheckResult(
-        passed=not held,
-        check_name=TIME_SYNC,
-        metadata={"held": dg.MetadataValue.table(records, schema=schema)} if held else {},
-        severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(map(told, held)) or "Nothing waits for an empty partition.",
-    )
+    description = "; ".join(map(told, held)) or "Nothing waits for an empty partition."
+    return _found(TIME_SYNC, "held", records, description)
 
 
 def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
@@ -113,14 +106,20 @@ def whole(gaps: Sequence[Gap]) -> dg.AssetCheckResult:
         )
         for gap in gaps
     ]
-    schema = dg.TableSchema([dg.TableColumn(name) for name in ("partition", "first", "last", "found")])
     ranges = ", ".join(f"{gap.input}-{gap.partition} {gap.first} to {gap.last}" for gap in gaps)
+    description = f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing."
+    return _found(GAPS, "missing", records, description)
+
+
+def _found(check: str, what: str, records: list[dg.TableRecord], description: str) -> dg.AssetCheckResult:
+    """A check that warns of what was found, as a table."""
+    schema = dg.TableSchema([dg.TableColumn(name) for name in records[0].data]) if records else None
     return dg.AssetCheckResult(
-        passed=not gaps,
-        check_name=GAPS,
-        metadata={"missing": dg.MetadataValue.table(records, schema=schema)} if gaps else {},
+        passed=not records,
+        check_name=check,
+        metadata={what: dg.MetadataValue.table(records, schema=schema)} if records else {},
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing.",
+        description=description,
     )
 
 

@@ -45,7 +45,7 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
             return
         failed = []
         for topology in topologies:
-            for name in [source.landing for source in topology.sources] + [table.name for table in topology.tables]:
+            for name in topology.stored:
                 try:
                     done = compact(tidetable.engine, tidetable.lakehouse, topology, name)
                 except EngineError as error:  # one table must not keep the others from it

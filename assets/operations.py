@@ -5,12 +5,14 @@ Each is the command of the same name, for one topology; none is a part of a tick
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from assets import metadata
+from assets.failures import LASTING, PASSING
 from assets.gates import Suite, gates
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
@@ -46,9 +48,9 @@ def _audit(topology: Topology) -> dg.JobDefinition:
         description="Compares each table with its query over the inputs that its commit names; fails if one differs.",
     )
     def audit_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
-        wrong = []
+        wrong: list[str] = []
         for table in [_table(topology, name) for name in context.op_config["tables"]] or topology.tables:
-            with retried():
+            with retried(), _collected(wrong):
                 for audited in _audited(tidetable, topology, table, context.op_config["all_versions"]):
                     if isinstance(audited, Unprovable):
                         context.log.warning("%s version %s: %s", audited.table, audited.version, audited.why)
@@ -60,6 +62,17 @@ def _audit(topology: Topology) -> dg.JobDefinition:
             raise dg.Failure("; ".join(wrong), allow_retries=False)
 
     return _job(topology, "audit", audit_tables, "Audit tables: all of them, or those the configuration names.")
+
+
+@contextmanager
+def _collected(wrong: list[str]) -> Iterator[None]:
+    """Take down what no other try would mend: one table must not keep the others from their audit."""
+    try:
+        yield
+    except PASSING:
+        raise
+    except LASTING as error:
+        wrong.append(str(error))
 
 
 def _audited(tidetable: Tidetable, topology: Topology, table: Table, every: bool) -> Iterable[Audited | Unprovable]:

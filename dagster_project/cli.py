@@ -275,10 +275,9 @@ def compact_(name: str, as_json: bool) -> None:
     Versions older than that can then be audited and restored no more.
     """
     topology, table = named(name, tables)
-    everything = [source.landing for source in topology.sources] + tables(topology)
     tidetable = Settings.from_environment().tidetable()
     done = []
-    for one in everything if table is None else [table]:
+    for one in topology.stored if table is None else [table]:
         with progress.status(f"compacting {one}"):
             done.append(compact(tidetable.engine, tidetable.lakehouse, topology, one))
         if not as_json:

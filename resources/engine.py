@@ -27,6 +27,10 @@ SPARK_HOME = Path(pyspark.__file__).parent
 SESSION = {
     "spark.sql.session.timeZone": "UTC",  # a timestamp must not depend on where a step runs
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",  # a fence is for one commit
+    # Two commits a night on a table that nothing else changes would age its own ones out of the log.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+    # A version may be read while its files are there, however long ago it was committed.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 # What makes small steps quick on a small machine, measured on two cores.

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, table
 from spark.engine import position as positions
+from spark.engine.changes import REDECODED
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.position import Cut, Gap, Position, State
 from spark.operators.algebra import col, cols
@@ -273,9 +274,9 @@ def _names(consumed: Consumed) -> list[str]:
 
 
 def _schema(session: SparkSession, consumed: Consumed) -> StructType:
-    """The landing's columns, as the landing of no records has them."""
+    """The landing's columns, as the landing of no records has them, and one that no record has when it lands."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-    return landed(session.createDataFrame([], kafka), consumed, 0).schema
+    return landed(session.createDataFrame([], kafka), consumed, 0).schema.add(REDECODED, "bigint")
 
 
 def _definition(consumed: Consumed) -> str:

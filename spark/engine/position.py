@@ -221,10 +221,12 @@ def version(path: str) -> int:
 
 
 def salvage(path: str, table: str) -> State:
-    """What is left of a table whose position is lost: computed from nothing, in its last known epoch."""
-    delta = DeltaTable(path)
+    """What is left of a table whose position is lost: computed from nothing, in its last known epoch, and its gaps."""
+    delta, history = _history(path)
     epoch = _anchor(delta, path, table).epoch
-    nothing = Position(table, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version())
+    told = (Position.from_json(entry.metadata) for entry in history)
+    gaps = next((one.gaps for one in told if one is not None and one.table == table), ())
+    nothing = Position(table, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version(), gaps=gaps)
     return _state(delta, delta.version(), nothing, {})
 
 
@@ -309,7 +311,7 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
 
 
 def standing(path: str, table: str, version: int) -> int:
-    """The newest version with the rows of a version. Delta reads one no more that was followed by others for a week."""
+    """The newest version with the rows of a version. Its own files are gone a week after it was compacted."""
     newest = DeltaTable(path).version()
     try:
         later = changed(path, table, since=version, until=newest)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 BATCH = 10_000  # records of a transaction: its fixed cost is spread thin, and its readers do not wait long for it
 PAGE = 100_000  # rows fetched at once: what is asked for lies in the engine's memory until it is fetched
-FAR = 100  # versions without a change until the position is committed anew, before log or group forget it
+FAR = 100  # versions without a change until the position is committed anew, before the log forgets it
+AGED = 86_400_000  # milliseconds until a position is committed anew: the broker forgets one after seven days
 
 HEADER = "tidetable."
 """What the names of our headers begin with."""
@@ -64,7 +65,7 @@ class Sent:
     """How far a topic has a table: so many records of a version, or all of them if it is `done`; or a record's place.
 
     `id` is the Delta table's, `key` its columns (empty: unknown). `whole` says that the topic began with this version:
-    its records are all rows, not those that changed.
+    its records are all rows, not those that changed. `at` is when it was committed, in milliseconds since 1970.
     """
 
     id: str
@@ -74,16 +75,20 @@ class Sent:
     done: bool = False
     whole: bool = False
     key: tuple[str, ...] = ()
+    at: int = field(default=0, compare=False)
 
     def to_json(self) -> str:
         """The text kept as an offset's metadata."""
         return json.dumps({"tidetable": 1, **asdict(self)}, separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str) -> Sent:
-        """The position in an offset's metadata."""
-        fields = json.loads(text)
-        del fields["tidetable"]
+    def from_json(text: str) -> Sent | None:
+        """The position in an offset's metadata; None where that is not ours, as when somebody reset the group."""
+        try:
+            fields = json.loads(text)
+            del fields["tidetable"]
+        except (ValueError, TypeError, KeyError):
+            return None
         return Sent(**{**fields, "key": tuple(fields["key"])})
 
     def headers(self, table: str) -> dict[str, str]:
@@ -135,7 +140,8 @@ def publish(
     sent, state = sent_of(doors.kafka, topology, target), positions.read(path, name)
     if state is None or state.position.n == 0:
         return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
-    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR:
+    now = round(time.time() * 1000)
+    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and now - sent.at < AGED:
         return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
     exactly_once = topology.settings.processing_guarantee == "exactly_once_v2"
     with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
@@ -145,9 +151,10 @@ def publish(
         if state is None or state.position.n == 0:
             return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
         check_definition(topology, target, state)
-        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key)
+        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now)
         if sent == aim:
-            return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
+            publisher.commit(aim.version, aim.to_json())
+            return Published(name, target.topic, "idle", sent, aim, transactions=1, seconds=time.monotonic() - began)
         _check(name, target, sent, aim)
         session = doors.engine.session()
         try:
@@ -250,7 +257,7 @@ def _sending(
     say: Callable[[Sent, int], None] | None,
 ) -> Published:
     """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
-    reached, uncommitted, count, tombstones, transactions = aim, 0, 0, 0, 0
+    uncommitted, count, tombstones, transactions = 0, 0, 0, 0
 
     def commit(at: Sent) -> None:
         publisher.commit(at.version, at.to_json())
@@ -258,12 +265,11 @@ def _sending(
             say(at, count)
 
     for record in records:
-        if uncommitted == BATCH:
-            commit(replace(reached, ordinal=reached.ordinal + 1))
-            uncommitted, transactions = 0, transactions + 1
         publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
-        reached, uncommitted = record.at, uncommitted + 1
-        count, tombstones = count + 1, tombstones + (record.value is None)
+        uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
+        if uncommitted == BATCH:  # before the next one is asked for: that may take longer than a transaction lives
+            commit(replace(record.at, ordinal=record.at.ordinal + 1))
+            uncommitted, transactions = 0, transactions + 1
     commit(aim)
     return Published(name, "", "published", sent, aim, count, tombstones, transactions + 1)
 

@@ -93,7 +93,6 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
         session = doors.engine.session()
         try:
             widen(session, path, name, state, source.consumed)
-            _mark(session, path)
             broken = version_of(session, path, positions.version(path)).where("_error IS NOT NULL")
             raw = broken.select(
                 F.col("_key").alias("key"),
@@ -105,7 +104,9 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             counted, count = broken.count(), decoded.count()
             if count == 0:
                 return Redecoded(name, 0, counted, state.version, time.monotonic() - began)
+            _mark(session, path)
             decoded.createOrReplaceTempView("__decoded")
+            state = positions.read(path, name) or state  # landings went on while this was decoded
             was = state.position
             [(topic, at)] = was.cut.items()
             cut = {topic: replace(at, redecoded=at.redecoded + 1)}

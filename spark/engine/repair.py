@@ -309,7 +309,8 @@ def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None
             raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of its topology")
         now = positions.salvage(path, name)
         if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
-            fresh = replace(table.unpositioned(name, table.new_epoch(), run), data_version=now.data_version)
+            begun = table.unpositioned(name, table.new_epoch(), run)
+            fresh = replace(begun, data_version=now.data_version, gaps=old.gaps)
             with commit.races():  # another rebuild anchors at this moment: its epoch is as new
                 table.anchor(session, path, fresh, given)
     finally:

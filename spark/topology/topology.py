@@ -100,6 +100,11 @@ class Topology:
     settings: Settings = Settings()
     unread: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The names of everything that is stored: landings, then tables."""
+        return (*(source.landing for source in self.sources), *(table.name for table in self.tables))
+
     def source(self, topic: str) -> Source:
         """The source that reads a topic."""
         found = next((source for source in self.sources if source.topic == topic), None)

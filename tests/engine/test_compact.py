@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 
 from spark.engine.compact import compact
 from spark.engine.repair import Audited, audit, audits
+from spark.engine.restore import restore
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
 from tests.lake import Record, send
@@ -38,13 +39,19 @@ def test_a_table_that_nothing_changes_for_long_is_still_read(
 
     send(kafka, lasting, Record("fr", {"country": "France"}))
     arrive(1)
-    where = lake.path(doors, topology, lasting)
-    session.sql(f"ALTER TABLE delta.`{where}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '0 seconds')")
+    for name in (lasting, "joined"):
+        where = lake.path(doors, topology, name)
+        kept = "'delta.deletedFileRetentionDuration' = '0 seconds'"
+        session.sql(f"ALTER TABLE delta.`{where}` SET TBLPROPERTIES ({kept})")
     send(kafka, lasting, Record("de", {"country": "Germany"}), Record("de", None))
     arrive(2)  # the newest version that changed countries is older than its table keeps
     arrive(3)
     assert set(lake.rows(doors, topology, "joined")) == {1, 2, 3}
     assert audit(doors, topology, topology.table("joined")).holds
+    restore(doors, topology, topology.table("joined"), "back", version=1)  # older, and its files are there
+    assert set(lake.rows(doors, topology, "joined")) == {1}
+    arrive(4)
+    assert set(lake.rows(doors, topology, "joined")) == {1, 2, 3, 4}
 
 
 def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
@@ -66,6 +73,8 @@ def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
         assert (done.removed > 1, done.added) == (True, 1)
         assert compact(doors.engine, doors.lakehouse, topology, one).added == 0
         assert len(DeltaTable(lake.path(doors, topology, one)).file_uris()) == 1
+        operations = [entry["operation"] for entry in DeltaTable(lake.path(doors, topology, one)).history()]
+        assert operations[0] == "OPTIMIZE", "a removal of files that leaves commits would age ours out of the log"
         assert sorted(map(str, lake.listed(lake.path(doors, topology, one)))) == sorted(map(str, before[one]))
     assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"idle"}
     send(kafka, name, Record(1, None), Record(9, {"name": "new"}))

@@ -18,7 +18,7 @@ from spark.engine import position as positions
 from spark.engine.doors import Doors
 from spark.engine.errors import ChangesExpired, LogBroken, OffsetsExpired, TopicRecreated
 from spark.engine.land import land
-from spark.engine.repair import audit, step_or_rebuild
+from spark.engine.repair import audit, rebuild, step_or_rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 CONSUMED = Consumed.json(key="id bigint", value="name string")
 
 
-def topology(topic: str, on_data_loss: str = "ledger") -> Topology:
+def topology(topic: str, on_data_loss: str = "ledger", where: str = "id IS NOT NULL") -> Topology:
     """A topic's table, one that is computed from it, and a stream of its changes."""
     builder = StreamsBuilder(f"gaps-{topic}", on_data_loss=on_data_loss)
     table = builder.table(topic, CONSUMED)
-    table.group_by("name").count().materialize("names")
+    table.filter(where).group_by("name").count().materialize("names")
     table.to_stream().filter("name <> 'nobody'").materialize("changes")
     return builder.build()
 
@@ -229,6 +229,9 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
     lake.step_all(copy, made, name, "names")
     assert gaps(copy, made, "names") == [(name, None, 2, 3)], "never forgotten"
     assert audit(copy, made, made.table("names")).holds
+    other = topology(name, where="id < 11")
+    rebuild(copy, other, other.table("names"), "other")
+    assert gaps(copy, other, "names") == [(name, None, 2, 3)], "not by another definition either"
 
 
 def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledger(

@@ -16,7 +16,7 @@ from resources.publisher import Publisher
 from spark.engine import publish as publishing
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, RecordRefused
 from spark.engine.offsets import TopicMissing
-from spark.engine.publish import group, publish, sent_of, unsent
+from spark.engine.publish import Sent, group, publish, sent_of, unsent
 from spark.engine.repair import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Suppressed, TimeWindows, Topology
@@ -373,6 +373,18 @@ def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
     assert (kept.records, kept.transactions) == (0, 1)
     assert kept.after is not None
     assert kept.after.version == lake.state(doors, made, "large").own
+    assert tick(doors, made, "kept").published[0].transactions == 0
+    monkeypatch.setattr(publishing, "AGED", 0)  # the broker forgets what nobody commits for a week
+    (aged,) = tick(doors, made, "aged").published
+    assert (aged.outcome, aged.records, aged.transactions, aged.after) == ("idle", 0, 1, kept.after)
+    at = sent_of(kafka, made, made.table("large"))
+    assert at is not None
+    assert at.at > kept.after.at
+
+
+@pytest.mark.parametrize("metadata", ["", "null", "{}", "None", '{"tidetable": 2'])
+def test_an_offset_that_somebody_else_committed_is_none_of_ours(metadata: str) -> None:
+    assert Sent.from_json(metadata) is None
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
