@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from spark.engine import commit, table
 from spark.engine import position as positions
@@ -276,7 +277,7 @@ def _names(consumed: Consumed) -> list[str]:
 def _schema(session: SparkSession, consumed: Consumed) -> StructType:
     """The landing's columns, as the landing of no records has them, and one that no record has when it lands."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-    return landed(session.createDataFrame([], kafka), consumed, 0).schema.add(REDECODED, "bigint")
+    return landed(session.createDataFrame([], kafka), consumed, 0).schema.add(REDECODED, LongType())
 
 
 def _definition(consumed: Consumed) -> str:
