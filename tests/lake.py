@@ -147,8 +147,8 @@ def _plain(column: pa.ChunkedArray) -> list[Value]:
     values: list[Value] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
     if not pa.types.is_timestamp(column.type):
         return values
-    assert column.type.unit == "us"
-    return [round(value / 1000) if isinstance(value, int) else None for value in values]
+    parts = {"ms": 1, "us": 1_000}[column.type.unit]  # the time of a commit is in milliseconds
+    return [round(value / parts) if isinstance(value, int) else None for value in values]
 
 
 def rows(

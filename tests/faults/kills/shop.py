@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ ORDERS, CUSTOMERS, CLICKS = 200, 40, 10  # keys of each topic: few, so that they
 COUNTRIES = ("at", "de", "ch", "it")
 SKUS = ("pen", "ink", "cap", "bot")
 PARTITIONS = 2
-SINCE, APART = 1_700_000_000_000, 50  # milliseconds: the first record, and how much later each next one is
+SINCE, APART = round(time.time() * 1000), 50  # milliseconds: the first record, and how much later each next one is
+"""Kafka forgets by its records' times, after a day, a producer that has no transaction open: of one that writes old
+times it takes a record again, when it is sent again behind a restart of the broker.
+"""
 WINDOW = 10_000  # milliseconds
 MOST = 8  # records of a wave
 
