@@ -312,7 +312,7 @@ def test_what_an_operation_is_asked_wrongly_it_says(shop: Shop) -> None:
 
 @pytest.mark.usefixtures("first")
 def test_what_is_in_quarantine_is_decoded_again_by_a_job(shop: Shop) -> None:
-    done = operated(shop, "quarantine_replay", "quarantine_replay")
+    done = operated(shop, "quarantine_replay", "redecode_records")
     assert done.success
     found = [event.asset_observation_data.asset_observation for event in done.get_asset_observation_events()]
     assert {one.asset_key.path[1] for one in found} == {"landing"}
