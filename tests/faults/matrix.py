@@ -65,7 +65,8 @@ class Errand:
 ASKED = ("offsets asked", "position read", "first offsets asked", "session opened")
 PINNED = ("position read", "inputs pinned", "session opened")
 WRITTEN = ("read back", "session closed")
-TRANSACTION = ("record sent", "record sent", "transaction told", "transaction told")
+ENDED = ("transaction told", "transaction told")
+TRANSACTION = ("record sent", "record sent", *ENDED)
 OPENED = ("position asked", "position read", "publisher opened", "position asked")
 APPENDED = "write_operation while appended"
 
@@ -98,13 +99,13 @@ ERRANDS: dict[str, Errand] = {
     "first publishing": Errand(
         "publish",
         "first",
-        (*OPENED, "first offsets asked", "position read", "session opened", *TRANSACTION, "session closed"),
+        (*OPENED, "first offsets asked", "position read", "session opened", *TRANSACTION, *ENDED, "session closed"),
         1,
     ),
     "publishing": Errand(
         "publish",
         "moved",
-        (*OPENED, "position read", "session opened", *TRANSACTION, *TRANSACTION, "session closed"),
+        (*OPENED, "position read", "session opened", *TRANSACTION, *TRANSACTION, *ENDED, "session closed"),
         2,
     ),
     "rebuild": Errand(

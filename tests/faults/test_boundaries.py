@@ -85,6 +85,7 @@ SENDING = {
     "__exit__": (),  # undoes what is not committed, as the broker does by itself
     "_begin": (),  # the client's own mark: the broker hears of a transaction by its first record
     "_between": (),  # reads
+    "_refused": (),  # hears what became of records
 }
 """Where the publisher uses its producer or its consumer, and the effects it belongs to."""
 
