@@ -77,6 +77,6 @@ def arrivals(records: DataFrame, span: Span) -> DataFrame:
         F.lit(None).cast("string").alias("what"),
         F.max(micros()).alias("time"),
         F.count(F.lit(1)).alias("records"),
-        F.coalesce(F.sum(behind), F.lit(0)).alias("lateness"),
+        F.coalesce(F.sum(behind.cast("double")), F.lit(0.0)).alias("lateness"),  # a bigint overflows: 5,000 clocks at 0
         F.coalesce(F.max(behind), F.lit(0)).alias("latest"),
     )

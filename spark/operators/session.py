@@ -95,8 +95,10 @@ def numbered(window: Window, found: DataFrame) -> DataFrame:
 
 def _gone(window: Window, changed: DataFrame) -> DataFrame:
     """The keys of sessions whose bounds are others now."""
-    went = changed.select(*cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_were"))
-    bounds = [F.timestamp_millis("col._start").alias(START), F.timestamp_millis("col._end").alias(END)]
+    went = changed.select(
+        *cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_were").alias("_was")
+    )
+    bounds = [F.timestamp_millis("_was._start").alias(START), F.timestamp_millis("_was._end").alias(END)]
     found = went.select(*cols(window.by), *bounds, "_start", "_end").where(f"{START} <> _start OR {END} <> _end")
     return found.select(*cols(window.by), START, END, F.lit(False).alias(PRESENT))
 

@@ -9,7 +9,7 @@ import pytest
 
 from spark.operators.algebra import dropped, touched
 from spark.testing import TopologyTestDriver
-from spark.topology import Consumed, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
+from spark.topology import Consumed, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
 from spark.topology.nodes import WINDOW, Column, Records, Scan, Window
 from tests.quick import quick_session
 from tests.tables import assert_table
@@ -249,3 +249,25 @@ def test_a_final_row_is_sent_once_and_one_so_far_as_often_as_it_changes(session:
     assert totals == [1, 2, 1, 3, 2, 1]
     finals = [record["value"]["n"] for record in driver.records("tumbling_final") if isinstance(record["value"], dict)]
     assert finals == [3, 2]
+
+
+def test_sessions_may_be_grouped_by_a_column_of_any_name(session: SparkSession) -> None:
+    builder = StreamsBuilder("named")
+    clicks = builder.stream("clicks", Consumed.json(key="id string", value="col string"))
+    visits = clicks.group_by("col").windowed_by(SessionWindows.of("5ms", grace="5ms")).count()
+    visits.materialize("visits")
+    driver = TopologyTestDriver(builder.build(), "each", session)
+    for at in (1, 5, 8):
+        driver.pipe("clicks", key="u", value={"col": "pen"}, timestamp=at)
+    assert [row["count"] for row in driver.table("visits")] == [3]
+
+
+def test_how_late_many_records_of_a_clock_that_was_never_set_are_is_counted(session: SparkSession) -> None:
+    builder = StreamsBuilder("unset", ansi=True)
+    clicks = builder.stream("clicks", Consumed.json(key="id string", value="v int"))
+    clicks.group_by("id").windowed_by(TimeWindows.of("10ms", grace="0ms")).count().materialize("counted")
+    driver = TopologyTestDriver(builder.build(), "all", session)
+    driver.pipe("clicks", key="u", value={"v": 1}, timestamp=1_795_000_000_000)
+    for _ in range(5_400):  # 5,400 of 1.8e15 microseconds: more than a bigint holds
+        driver.pipe("clicks", key="u", value={"v": 1}, timestamp=0)
+    assert [row["count"] for row in driver.table("counted")] == [1]
