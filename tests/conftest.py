@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def servers(lake: Path) -> tuple[Engine, EmbeddedKafka]:
     """The two servers of a lake, running or not."""
-    return Engine(lake, memory="2g", cores="2"), EmbeddedKafka(lake)
+    return Engine(lake, memory="4g", cores="2"), EmbeddedKafka(lake)
 
 
 @pytest.fixture(scope="session")
