@@ -33,8 +33,8 @@ class Standing:
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
     that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
     it, or in it, until a partition that is empty has newer ones. `redecoded` says that an input has records which did
-    not decode before, and it has not. `sent` is how far the topic is that it is published
-    to, and `unsent` how many versions that does not have.
+    not decode before, and it has not. `sent` is how far the topic is that it is published to, and `unsent` how many
+    versions that does not have.
     """
 
     table: str

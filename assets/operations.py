@@ -5,7 +5,7 @@ Each is the command of the same name, for one topology; none is a part of a tick
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -152,20 +152,19 @@ def _name(topology: Topology, *words: str) -> str:
     return "_".join((word(topology.name), *words))
 
 
-def _table(topology: Topology, name: str) -> Table:
-    """The table that the configuration names."""
-    names = [table.name for table in topology.tables]
+def _named(topology: Topology, kind: str, name: str, names: Sequence[str]) -> str:
+    """A name that the configuration gives, which must be one of some names."""
     if name not in names:
-        raise dg.Failure(f"{topology.name} has no table {name}; it has {', '.join(names)}", allow_retries=False)
-    return topology.table(name)
+        raise dg.Failure(f"{topology.name} has no {kind} {name}; it has {', '.join(names)}", allow_retries=False)
+    return name
+
+
+def _table(topology: Topology, name: str) -> Table:
+    return topology.table(_named(topology, "table", name, [table.name for table in topology.tables]))
 
 
 def _source(topology: Topology, name: str) -> Source:
-    """The source of a topic that the configuration names."""
-    names = [source.topic for source in topology.sources]
-    if name not in names:
-        raise dg.Failure(f"{topology.name} has no topic {name}; it has {', '.join(names)}", allow_retries=False)
-    return topology.source(name)
+    return topology.source(_named(topology, "topic", name, [source.topic for source in topology.sources]))
 
 
 def _milliseconds(told: str) -> int:

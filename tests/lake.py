@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from spark.engine.position import State
 from spark.engine.step import step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from arro3.core import RecordBatchReader
@@ -43,6 +45,14 @@ class Record:
     value: Mapping[str, object] | bytes | None = None
     partition: int = 0
     timestamp: int = 1_700_000_000_000  # milliseconds
+
+
+def until(done: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for what a broker, or a server, is about to do."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"it did not in {seconds} s"
+        time.sleep(0.1)
 
 
 def send(kafka: Kafka, topic: str, *records: Record) -> None:

@@ -28,6 +28,8 @@ from spark.serdes.json import decode
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -284,6 +286,17 @@ def _definition(consumed: Consumed) -> str:
     return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
 
 
+def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
+    """Add columns, by name and type, unless they are there."""
+    for _ in range(TRIES):
+        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
+        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in kinds.items() if column not in there)
+        if not new:
+            break
+        with commit.races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
+            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
+
+
 def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
@@ -296,12 +309,6 @@ def widen(session: SparkSession, path: str, name: str, state: State, consumed: C
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
             + ". Declare a column of another name for the new type"
         )
-    for _ in range(TRIES):
-        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
-        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in declared.items() if column not in there)
-        if not new:
-            break
-        with commit.races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
-            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
+    add_columns(session, path, declared)
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

@@ -17,13 +17,11 @@ from spark.engine import commit
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.errors import NotCommitted
-from spark.engine.land import TRIES, landed, may_be_ahead, widen
+from spark.engine.land import TRIES, add_columns, landed, may_be_ahead, widen
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from pyspark.sql import SparkSession
 
     from spark.engine.doors import Doors
     from spark.topology.topology import Source, Topology
@@ -104,7 +102,7 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             counted, count = broken.count(), decoded.count()
             if count == 0:
                 return Redecoded(name, 0, counted, state.version, time.monotonic() - began)
-            _mark(session, path)
+            add_columns(session, path, {REDECODED: "bigint"})  # landings of before this could be done lack it
             decoded.createOrReplaceTempView("__decoded")
             state = positions.read(path, name) or state  # landings went on while this was decoded
             was = state.position
@@ -126,13 +124,6 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
     raise NotCommitted(
         f"{name}: {TRIES} times another run landed first; is more than one tick of {topology.name} running?"
     )
-
-
-def _mark(session: SparkSession, path: str) -> None:
-    """Give a landing the column that tells what was decoded again; most never need it."""
-    if REDECODED not in session.read.format("delta").load(path).columns:
-        with commit.races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds it too
-            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({REDECODED} bigint)").collect()
 
 
 def _text(raw: bytes | None) -> str | None:

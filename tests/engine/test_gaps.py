@@ -47,15 +47,7 @@ def remove(kafka: Kafka, topic: str, before: int) -> None:
     """Have the broker remove what is before an offset, and wait until it has."""
     [done] = kafka.admin().delete_records([TopicPartition(topic, 0, before)]).values()
     done.result(30)
-    until(lambda: kafka.beginning_offsets([topic])[topic].offsets == {0: before})
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait for what the broker is about to know, or to do."""
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline, "the broker did not in a minute"
-        time.sleep(0.1)
+    lake.until(lambda: kafka.beginning_offsets([topic])[topic].offsets == {0: before})
 
 
 def named(number: int) -> Record:
@@ -174,7 +166,7 @@ def test_a_topic_made_anew_is_refused_whatever_the_policy(
     lake.land_all(doors, made)
     kafka.admin().delete_topics([name])[name].result()
     kafka.create_topic(name)
-    until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
+    lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
     send(kafka, name, named(7))
     with pytest.raises(TopicRecreated, match="the two would mix, whatever on_data_loss says"):
         lake.land_all(Doors(NoEngine(), doors.lakehouse, doors.kafka), made)
@@ -188,7 +180,7 @@ def test_gaps_that_compaction_leaves_are_no_loss(doors: Doors, kafka: Kafka, top
     for number in range(4):  # a segment is as old as its records' times say, and must be closed to be compacted
         at = 1_700_000_000_000 + 1000 * number
         send(kafka, name, Record(1, {"name": f"{number}"}, 0, at), Record(2 + number, {"name": "kept"}, 0, at))
-    until(lambda: len(lake.received(kafka, name)) < 8)
+    lake.until(lambda: len(lake.received(kafka, name)) < 8)
     there = len(lake.received(kafka, name))
     [landed] = lake.land_all(doors, made)
     assert (landed.end, landed.records, landed.gaps) == ({0: 8}, there, ())

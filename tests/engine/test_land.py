@@ -197,7 +197,7 @@ def test_a_partition_added_later_is_landed_from_its_beginning(
     send(kafka, name, Record(1, {"name": "before"}))
     landed(doors, topology)
     kafka.admin().create_partitions([NewPartitions(name, 2)])[name].result()
-    _until(lambda: len(kafka.end_offsets([name])[name].offsets) == 2)
+    lake.until(lambda: len(kafka.end_offsets([name])[name].offsets) == 2)
     send(kafka, name, Record(2, {"name": "after"}, partition=1), Record(1, {"name": "too"}))
     done = landed(doors, topology)
     assert (done.start, done.end) == ({0: 1, 1: 0}, {0: 2, 1: 1})
@@ -226,7 +226,7 @@ def test_what_was_aborted_never_lands_and_an_open_transaction_holds_the_cut(
         producer.commit_transaction(30)
     with transaction(kafka, name, "aborted") as producer:
         producer.abort_transaction(30)
-    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 5})  # markers are written behind the answer
+    lake.until(lambda: kafka.end_offsets([name])[name].offsets == {0: 5})  # markers are written behind the answer
     with transaction(kafka, name, "open") as producer:
         send(kafka, name, Record(1, {"name": "behind the open one"}))
         first = landed(doors, topology)
@@ -235,7 +235,7 @@ def test_what_was_aborted_never_lands_and_an_open_transaction_holds_the_cut(
         assert names(doors, topology) == [(0, "a"), (0, "b")]
         assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
         producer.commit_transaction(30)
-    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 8})
+    lake.until(lambda: kafka.end_offsets([name])[name].offsets == {0: 8})
     then = landed(doors, topology)
     assert (then.start, then.end, then.records) == ({0: 5}, {0: 8}, 2)
     assert names(doors, topology) == [(0, "a"), (0, "b"), (0, "open"), (0, "behind the open one")]
@@ -248,7 +248,7 @@ def test_markers_at_the_end_are_passed_and_never_waited_for(
     topology = streaming(name)
     with transaction(kafka, name, "aborted") as producer:
         producer.abort_transaction(30)
-    _until(lambda: kafka.end_offsets([name])[name].offsets == {0: 2})
+    lake.until(lambda: kafka.end_offsets([name])[name].offsets == {0: 2})
     done = landed(doors, topology)
     assert (done.end, done.records) == ({0: 2}, 0)
     assert landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology).outcome == "idle"
@@ -281,7 +281,7 @@ def test_a_topic_made_anew_is_refused_and_nothing_is_committed(
     landed(doors, topology)
     kafka.admin().delete_topics([name])[name].result()
     with pytest.raises(TopicMissing, match=name):
-        _until(lambda: not kafka.end_offsets([name]))
+        lake.until(lambda: not kafka.end_offsets([name]))
     kafka.create_topic(name)
     send(kafka, name, Record(1, {"name": "new"}), Record(2, {"name": "new"}))
     with pytest.raises(TopicRecreated, match=f"{name} was deleted and created anew"):
@@ -297,7 +297,7 @@ def test_offsets_that_expired_before_they_were_landed_are_refused_and_nothing_is
     topology = streaming(name)
     send(kafka, name, *(Record(n, {"name": f"{n}"}) for n in range(3)))
     kafka.admin().delete_records([TopicPartition(name, 0, 1)])
-    _until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 1})
+    lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 1})
     done = landed(doors, topology)
     assert (done.start, done.end, done.position.floor) == ({0: 1}, {0: 3}, {0: 1}), (
         "a first landing starts at what is left"
@@ -305,7 +305,7 @@ def test_offsets_that_expired_before_they_were_landed_are_refused_and_nothing_is
 
     send(kafka, name, *(Record(n, {"name": f"{n}"}) for n in range(3)))
     kafka.admin().delete_records([TopicPartition(name, 0, 5)])
-    _until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 5})
+    lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 5})
     with pytest.raises(OffsetsExpired, match=f"{name} no longer holds .*partition 0: offsets 3 to 4"):
         landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
     assert names(doors, topology) == [(0, "1"), (0, "2")]
@@ -437,12 +437,3 @@ def test_a_column_of_another_type_is_refused_by_name(doors: Doors, kafka: Kafka,
     with pytest.raises(PlanChanged, match="name is string, declared int"):
         landed(doors, other)
     assert log(doors, other) == ["CREATE TABLE", "WRITE"]
-
-
-def _until(done: Callable[[], bool]) -> None:
-    """Wait for what the broker is about to know."""
-    for _ in range(200):
-        if done():
-            return
-        time.sleep(0.1)
-    raise AssertionError("the broker did not come to know it in 20 seconds")

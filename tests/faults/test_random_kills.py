@@ -19,10 +19,11 @@ from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.tick import tick
 from tests.faults.kills.judge import judged
-from tests.faults.kills.killer import Killer, until
+from tests.faults.kills.killer import Killer
 from tests.faults.kills.sender import Sender
 from tests.faults.kills.shop import PARTITIONS, Topics, topology
 from tests.faults.kills.ticking import Client, Kills
+from tests.lake import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from resources.embedded_kafka import EmbeddedKafka
+from tests.lake import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from multiprocessing.context import ForkServerProcess
 
     from resources.engine import Engine
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Victim = Literal["client", "engine", "broker", "all"]
 
-LOOK = 0.1  # seconds between two looks
 BOUND = 600.0  # seconds for anything to happen at all, on a laden machine
 HASTE = 0.25  # of the kills: not behind a tick that ended well, but while the kill before is being made good
 
@@ -66,7 +65,7 @@ class Killer:
             ended[:] = [one for one in self.client.ticks() if one.alone and one.before == now]
             return ended != []
 
-        until(whole)
+        until(whole, BOUND)
         assert all(one.failed == {} for one in ended), ended
         return ended[-1].seconds
 
@@ -79,7 +78,7 @@ class Killer:
             servers.append(self.client.kafka)
         pids = []
         for server in servers:
-            until(server.running)  # a client is about to start it again, if it is not there
+            until(server.running, BOUND)  # a client is about to start it again, if it is not there
             running = server.running()
             pids += [] if running is None else [running.pid]
         for pid in pids:
@@ -88,17 +87,9 @@ class Killer:
             process.kill()
             process.join()
         for server in servers:
-            until(partial(down, server))
+            until(partial(down, server), BOUND)
 
 
 def down(server: Engine | EmbeddedKafka) -> bool:
     """Whether it has ended."""
     return server.running() is None
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + BOUND
-    while not holds():
-        assert time.monotonic() < deadline, f"nothing in {BOUND} s"
-        time.sleep(LOOK)
