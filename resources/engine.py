@@ -46,6 +46,7 @@ QUICK = {
     "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as quick to read
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # 0.1 ms for each expression
     "spark.ui.enabled": "false",  # memory for every job of a server that lives for weeks
+    "spark.sql.ui.retainedExecutions": "10",  # 1,000 by default, each with the text of its plans, also without a UI
     "spark.ui.showConsoleProgress": "false",  # the log is a file
     "spark.log.level": "WARN",  # INFO is some hundred lines for each step
 }
