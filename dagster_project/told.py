@@ -168,7 +168,7 @@ def late_grid(records: Sequence[Dropped]) -> Grid:
     grid = _grid("topic", "partition", "offset", "timestamp", "reason", "stream time", "in version")
     for record in records:
         place = (record.topic, str(record.partition), str(record.offset))
-        timestamp, reached = (str(at or "") for at in (record.timestamp, record.stream_time))
+        timestamp, reached = (at or "" for at in (record.timestamp, record.stream_time))
         grid.add_row(*place, timestamp, record.reason, reached, str(record.version))
     return grid
 

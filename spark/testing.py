@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
-from spark.engine.changes import LANDING, placed
+from spark.engine.changes import placed
 from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, emitted
 from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
-from spark.operators.order import reached
+from spark.operators.order import reached, told_apart
 from spark.operators.window import begun
 from spark.topology.nodes import Join, Window, is_stream
 
@@ -88,7 +88,7 @@ class Pinned:
     def appended(self, scan: Scan, found: Iterable[Row]) -> DataFrame:
         """Records of a stream; of a landing, those that were decoded."""
         frame = self.session.createDataFrame(list(found), self.tables[scan.table].schema)
-        if not scan.table.startswith(LANDING):
+        if not scan.landing:
             return frame
         return frame.where("_error IS NULL").withColumn("_ordinal", F.lit(0).cast("bigint"))
 
@@ -98,12 +98,11 @@ class Pinned:
         names = [*(column.name for column in scan.columns), *OURS]
         kept = [name for name in names if name in (*scan.key, *OURS)]
         told = [
-            (*(c.row[n] if not c.deleted or n in kept else None for n in names), c.batch, c.deleted, int(not c.deleted))
-            for c in changes
+            (*(c.row[n] if not c.deleted or n in kept else None for n in names), c.batch, c.deleted) for c in changes
         ]
-        fields = StructType([*(schema[name] for name in names)])
-        fields.add("_batch", LongType()).add("_deleted", BooleanType()).add("_ordinal", LongType())
-        return self.session.createDataFrame(told, fields)
+        fields = StructType([schema[name] for name in names])
+        fields.add("_batch", LongType()).add("_deleted", BooleanType())
+        return told_apart(self.session.createDataFrame(told, fields), scan.key)
 
 
 @dataclass(frozen=True)

@@ -147,3 +147,51 @@ def test_time_that_a_filter_hides_closes_windows_and_lone_records(
     driver.pipe("clicks", key=1, value={"v": 0}, timestamp=100)
     assert [(row["v"], row["count"]) for row in driver.table("final")] == [(7, 1)]
     assert driver.table("lone") == [{"k": 1, "v": 7, "w": None}]
+
+
+@pytest.mark.parametrize("batch", ["each", "all"])
+def test_a_stored_view_of_a_topics_table_is_looked_up_as_it_was(
+    session: SparkSession, batch: Literal["each", "all"]
+) -> None:
+    builder = StreamsBuilder("views")
+    customers = builder.table("customers", Consumed.json(key="customer_id bigint", value="name string, vip boolean"))
+    vip = customers.filter("vip").map_values("upper(name) AS called").materialize("vip")
+    orders = builder.stream("orders", Consumed.json(key="order_id bigint", value="customer_id bigint"))
+    orders.join(vip, on="customer_id", select="right.called").materialize("called")
+    driver = TopologyTestDriver(builder.build(), batch, session)
+    driver.pipe("customers", key=7, value={"name": "Ada", "vip": False}, timestamp=1)
+    driver.pipe("orders", key=1, value={"customer_id": 7}, timestamp=2)
+    driver.pipe("customers", key=7, value={"name": "Ada", "vip": True}, timestamp=3)
+    driver.pipe("orders", key=2, value={"customer_id": 7}, timestamp=4)
+    assert driver.records("called") == [{"key": {"order_id": 2}, "value": {"called": "ADA"}}]
+
+
+@pytest.mark.parametrize("batch", ["each", "all"])
+def test_the_newest_of_a_stored_stream_does_not_depend_on_its_steps(
+    session: SparkSession, batch: Literal["each", "all"]
+) -> None:
+    builder = StreamsBuilder("newest")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    by_sku = clicks.select_key("sku").materialize("by_sku")
+    by_sku.to_table().materialize("newest")
+    driver = TopologyTestDriver(builder.build(), batch, session)
+    driver.pipe("clicks", key="ada", value={"sku": "pen"}, timestamp=5, partition=0)
+    driver.pipe("clicks", key="ben", value={"sku": "pen"}, timestamp=3, partition=1)
+    assert driver.table("newest") == [{"sku": "pen", "user": "ada"}]
+
+
+@pytest.mark.parametrize("batch", ["each", "all"])
+def test_rows_of_closed_windows_are_in_time_for_windows_behind_them(
+    session: SparkSession, batch: Literal["each", "all"]
+) -> None:
+    builder = StreamsBuilder("twice")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    waiting, closed = TimeWindows.of("10ms", grace="50ms"), Suppressed.until_window_closes()
+    counted = clicks.group_by("sku").windowed_by(waiting).count().suppress(closed).materialize("counted")
+    told = counted.to_stream().map_values("count AS clicks").materialize("told")
+    windows = TimeWindows.of("10ms", grace="0ms")
+    told.group_by("sku").windowed_by(windows).aggregate(clicks="sum(clicks)").materialize("again")
+    driver = TopologyTestDriver(builder.build(), batch, session)
+    for at in (1, 40, 70, 120):  # the first window closes at 70, the second one at 120
+        driver.pipe("clicks", key="ada", value={"sku": "pen"}, timestamp=at)
+    assert [row["clicks"] for row in driver.table("again")] == [1, 1]

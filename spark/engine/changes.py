@@ -16,7 +16,8 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.pin import before
 from spark.engine.position import Position
 from spark.operators.algebra import OURS, PRESENT, col, cols
-from spark.operators.order import micros, reached
+from spark.operators.order import micros, reached, told_apart
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Scan
 
 FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
-LANDING = "_landing/"
 START = TopicOffsets("", {})
 """Before the first record of every partition."""
 REDECODED = "_redecoded"
@@ -56,7 +56,11 @@ class Pinned:
 
     def stored(self, scan: Scan) -> DataFrame:
         """All rows of a stored table; null in columns it gained after this version."""
-        frame, there = self._frame(scan), self._there(scan)
+        return self._stored(scan, self._there(scan))
+
+    def _stored(self, scan: Scan, there: set[str]) -> DataFrame:
+        """All rows; `there` are the columns that the table has at this version."""
+        frame = self._frame(scan)
         later = {
             column.name: F.lit(None).cast(column.type) if column.type else F.lit(None)
             for column in scan.columns
@@ -72,11 +76,12 @@ class Pinned:
 
     def appended(self, scan: Scan, since: TopicOffsets = START) -> DataFrame:
         """What was appended. Of a landing, what was decoded, up to the cut, and since an earlier one."""
-        frame = self.stored(scan)
-        if not scan.table.startswith(LANDING):
+        there = self._there(scan)
+        frame = self._stored(scan, there)
+        if not scan.landing:
             return frame
         taken = frame.where("_error IS NULL")
-        if REDECODED in self._there(scan):
+        if REDECODED in there:
             taken = taken.where(landed_between(since, self.offsets(scan.table))).drop(REDECODED)
         else:
             taken = taken.where(within(since.offsets, self.offsets(scan.table).offsets))
@@ -96,10 +101,9 @@ class Pinned:
             return recorded(scan, self.feed(scan, since=0))
         # Delta reads no changes across a change of columns: what replaced the table is where they begin.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
-        rows = then.stored(scan).withColumns(
-            {"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False), "_ordinal": F.lit(1).cast("bigint")}
-        )
-        return rows if since == version else rows.unionByName(recorded(scan, self.feed(scan, since + 1)))
+        rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
+        begun = told_apart(rows, scan.key)
+        return begun if since == version else begun.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
         """The change feed of a stored table, from a version on."""
@@ -117,13 +121,13 @@ class Pinned:
 
     def time(self, scan: Scan) -> int | None:
         """The stream time that what is stored had here, which may be ahead of its newest record's."""
-        if scan.table.startswith(LANDING):
+        if scan.landing:
             return None
         name, version = f"{self.topology}/{scan.table}", self.inputs[scan.table].version
         return positions.at(self.path(scan), name, version, self.cut).time
 
     def _frame(self, scan: Scan) -> DataFrame:
-        if scan.table.startswith(LANDING):  # offsets say what was there: old versions of it may be vacuumed
+        if scan.landing:  # offsets say what was there: old versions of it may be vacuumed
             return self.session.read.format("delta").load(self.path(scan))
         return version_of(self.session, self.path(scan), self._version(scan))
 
@@ -135,7 +139,7 @@ class Pinned:
 
     def _there(self, scan: Scan) -> set[str]:
         """The columns that an input has there."""
-        version = None if scan.table.startswith(LANDING) else self._version(scan)
+        version = None if scan.landing else self._version(scan)
         try:
             return {field.name for field in DeltaTable(self.path(scan), version).schema().fields}
         except DeltaError as error:
@@ -211,7 +215,9 @@ class Between:
         if scan.table in self._taken:
             return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
         found = self.after.appended(scan)
-        return placed(scan, found.where(F.col("_batch") >= min(batches)))
+        # A rebuild that found nothing wrong is a commit that changed nothing.
+        gained = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
+        return placed(scan, gained)
 
     def alongside(self, scan: Scan) -> DataFrame | None:
         """The records from before the span that may be newer than some of it; None where there are none.
@@ -430,7 +436,7 @@ def version_of(session: SparkSession, path: str, version: int) -> DataFrame:
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:
     """A stream's records of one span with the time reached there: a stored stream keeps it, once it is followed."""
-    if scan.table.startswith(LANDING):
+    if scan.landing:
         return reached(records)
     return records.withColumn("_reached", F.coalesce(F.col("_reached"), micros()))
 
@@ -440,10 +446,8 @@ def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
     deleted = F.col("_change_type") == "delete"
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
     told = feed.where("_change_type <> 'update_preimage'")
-    # What a commit put there is behind what it took away: under another key, both may be one key's.
-    ordinal = F.when(deleted, 0).otherwise(1).cast("bigint").alias("_ordinal")
     batch = F.col("_commit_version").alias("_batch")
-    return told.select(*values, *cols(OURS), batch, deleted.alias("_deleted"), ordinal)
+    return told_apart(told.select(*values, *cols(OURS), batch, deleted.alias("_deleted")), scan.key)
 
 
 def inserted() -> Column:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A record that had no part in a stream: why, and how far stream time was at its place."""
+    """A record that had no part in a stream: why, its time, and how far stream time was at its place, as UTC text."""
 
     topic: str
     partition: int
     offset: int
-    timestamp: datetime | None
     reason: str
-    stream_time: datetime | None
+    timestamp: str | None
+    stream_time: str | None
     version: int
 
 
@@ -54,12 +53,16 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dr
                 records = dropped(target.plan, span)
                 if records is None:
                     continue
-                at = F.timestamp_micros(stream_time(span)).alias("at")
                 newest = records.orderBy("_topic", "_partition", "_offset", ascending=False).limit(limit - len(found))
-                rows = newest.select(*IDENTITY[:3], "_timestamp", "_reason", at).collect()
+                at = F.timestamp_micros(stream_time(span))
+                # As text: a time of any clock, also one that Python has no datetime for.
+                times = (
+                    time.cast("string").alias(name) for time, name in ((F.col("_timestamp"), "_timestamp"), (at, "_at"))
+                )
+                rows = newest.select(*IDENTITY[:3], "_reason", *times).collect()
                 found += [
-                    Dropped(topic, partition, offset, timestamp, reason, reached, made.version)
-                    for topic, partition, offset, timestamp, reason, reached in rows
+                    Dropped(topic, partition, offset, reason, timestamp, reached, made.version)
+                    for topic, partition, offset, reason, timestamp, reached in rows
                 ]
     finally:
         session.stop()

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
-from spark.engine.changes import LANDING, Pinned, version_of
+from spark.engine.changes import Pinned, version_of
 from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
@@ -19,18 +19,17 @@ from spark.engine.replay import behind, in_span_form, replayed
 from spark.engine.step import (
     Stepped,
     check_definition,
-    corrected,
     definition,
-    kept,
     named,
     overtaken,
-    replaced,
+    put_right,
     step,
     stored,
+    twice,
     working,
 )
 from spark.engine.stream import identity
-from spark.operators.algebra import ALL, PRESENT, at, cols, rows
+from spark.operators.algebra import ALL, PRESENT, at, rows
 from spark.topology.nodes import Aggregate, Window, inputs, is_stream, keeps_time
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
     key = identity(plan)
     if is_stream(plan):  # the time reached is kept from when another table first followed the stream
         expected, stored = expected.drop("_reached"), stored.drop("_reached")
-    doubled = at(expected, _twice(stored, key), key).withColumn(PRESENT, F.lit(True))
+    doubled = at(expected, twice(stored, key), key).withColumn(PRESENT, F.lit(True))
     return (
         merge.difference(expected, stored, key, about=_aggregates(plan)).unionByName(doubled).dropDuplicates(list(key))
     )
@@ -259,20 +258,6 @@ def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
     return put_right(replace(work, position=position), found)
 
 
-def put_right(work: Work, found: DataFrame) -> Stepped | None:
-    """Make a table what it should be: merge the difference, or replace what no MERGE can put right."""
-    batch, there = kept(work, found), stored(work)
-    if there.dtypes == batch.dtypes and _twice(there, identity(work.target.plan)).isEmpty():
-        return corrected(work, batch)
-    return replaced(work, batch)
-
-
-def _twice(stored: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The keys that have more than one row, which no MERGE can take apart."""
-    counted = stored.groupBy(*cols(key)).agg(F.count(F.lit(1)).alias("_rows"))
-    return counted.where("_rows > 1").select(*cols(key))
-
-
 def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: str) -> State | None:
     """The state to rebuild from: of a new epoch if the definition changed, or if the position was lost."""
     name = f"{topology.name}/{target.name}"
@@ -291,7 +276,7 @@ def _check_streams(doors: Doors, topology: Topology, target: Table, state: State
     """Refuse to replay the records of a stream that was computed anew since, by another definition."""
     for scan in target.inputs if keeps_time(target.plan) else ():
         pinned = state.position.inputs.get(scan.table)
-        if pinned is None or not scan.appended or scan.table.startswith(LANDING):
+        if pinned is None or not scan.appended or scan.landing:
             continue
         name = f"{topology.name}/{scan.table}"
         first = [*positions.every(doors.lakehouse.table(topology.name, scan.table), name)][-1:]

@@ -17,8 +17,7 @@ from spark.engine import position as positions
 from spark.engine.changes import version_of
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
 from spark.engine.pin import Pins
-from spark.engine.repair import put_right
-from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, working
+from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, put_right, working
 from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:

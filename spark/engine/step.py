@@ -230,18 +230,16 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
 def _computed(work: Work) -> Stepped | None:
     """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
     whole = replace(work, position=replace(work.position, whole=True))
-    if is_stream(work.target.plan):
-        return _emitted(whole, Beginning(work.now, own=stored(work)))
-    arrived = None
-    if isinstance(work.target.plan, Window):
-        whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work)))
-        batch = kept(whole, begun(work.target.plan, span))
+    plan, arrived = work.target.plan, None
+    if is_stream(plan) or isinstance(plan, Window):
+        whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work).where("false")))
+        found = begun(plan, span) if isinstance(plan, Window) else emitted(work.target, span, whole.position.n)
     else:
-        batch = kept(whole, rows(work.target.plan, ALL, work.now))
+        found = rows(plan, ALL, work.now)
     if work.before.data_version == 0:
-        done = _done(whole, "stepped", commit.append(batch, work.path, whole.position))
-    else:
-        done = corrected(whole, batch)
+        done = _done(whole, "stepped", commit.append(kept(whole, found), work.path, whole.position))
+    else:  # a rebuild died behind its anchor: the rows of before it are there
+        done = put_right(whole, found)
     return None if done is None else replace(done, arrived=arrived)
 
 
@@ -271,20 +269,21 @@ def stored(work: Work) -> DataFrame:
     return version_of(work.session, work.path, work.before.version)
 
 
-def corrected(work: Work, batch: DataFrame) -> Stepped | None:
-    """Merge what differs from all the rows a table should have; where its columns differ, replace it.
+def put_right(work: Work, found: DataFrame) -> Stepped | None:
+    """Make a table what it should be: merge the difference, or replace what no MERGE can put right.
 
     None: somebody else committed first.
     """
-    there = stored(work)
-    if there.dtypes != batch.dtypes:
-        return replaced(work, batch)
-    return merged(work, merge.difference(batch, there, identity(work.target.plan)))
-
-
-def replaced(work: Work, batch: DataFrame) -> Stepped | None:
-    """Replace all rows, and the columns. None: somebody else committed first."""
+    batch, there, key = kept(work, found), stored(work), identity(work.target.plan)
+    if there.dtypes == batch.dtypes and twice(there, key).isEmpty():
+        return merged(work, merge.difference(batch, there, key))
     return _done(work, "stepped", commit.replace_all(batch, work.path, work.position))
+
+
+def twice(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The keys that have more than one row, which no MERGE can take apart."""
+    counted = rows.groupBy(*cols(key)).agg(F.count(F.lit(1)).alias("_rows"))
+    return counted.where("_rows > 1").select(*cols(key))
 
 
 def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:

@@ -72,8 +72,9 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
     begun = span.at(was.time)
     moved = [scan for scan in drives(plan) if span.moved(scan)]
-    # A stored stream's time may go on where a filter left it without a new record.
-    times = [was.time, *(span.after.time(scan) for scan in drives(plan))]
+    # A stored stream's time may go on where a filter left it without a new record. A table's is not its changes': rows
+    # that wait for time to close their windows would all come late.
+    times = [was.time, *(span.after.time(scan) for scan in drives(plan) if scan.appended)]
     told = [arrivals(span.records(scan), begun) for scan in moved]
     told += [_seen(scan, span) for scan in looked_back(plan) if span.moved(scan)]
     if not told:

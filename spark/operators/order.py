@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from spark.topology.ddl import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 TABLE, LEFT, RIGHT = 0, 1, 2
 """The rank of a source among records that reached the same time."""
+
+ALIKE = 2**24
+"""How many rows of one commit may come of one record and still be told apart."""
+
+DIGITS = 14
+"""How many hexadecimal digits a number made of two may have, and still be doubled a few times."""
 
 
 def reached(records: DataFrame) -> DataFrame:
@@ -49,10 +57,25 @@ def from_zero(ordinal: Column) -> Column:
 def of_both(one: Column, other: Column) -> Column:
     """One number for every pair of numbers from 0: the digits of one, those of the other, and how many these are.
 
-    It is as long as both: Cantor's number would have twice the digits each time that one is made of another.
+    It is as long as both: Cantor's number would have twice the digits each time that one is made of another. Where
+    that is too long, it is a hash: of the few records that have the same coordinates, no two have the same.
     """
     digits = F.hex(other)
-    return F.conv(F.concat(F.hex(one), digits, F.hex(F.length(digits))), 16, 10).cast("bigint")
+    both = F.concat(F.hex(one), digits, F.hex(F.length(digits)))
+    bits = 4 * DIGITS
+    hashed = F.xxhash64(one, other).bitwiseAND(2**bits - 1) + 2**bits
+    return F.when(F.length(both) <= DIGITS, F.conv(both, 16, 10).cast("bigint")).otherwise(hashed)
+
+
+def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Changes of a table, each with the `_batch` of its commit, as records with `_ordinal`, which grows by commit.
+
+    What a commit put there is behind what it took away: under another key, both may be one key's. The rows that one
+    record changed, as of all who look it up, have its coordinates: they are numbered, by their key.
+    """
+    alike = Window.partitionBy("_batch", "_deleted", "_topic", "_partition", "_offset").orderBy(*map(quoted, key))
+    commit = 2 * F.col("_batch") + F.when(F.col("_deleted"), 0).otherwise(1)
+    return changes.withColumn("_ordinal", (commit * ALIKE + F.row_number().over(alike) - 1).cast("bigint"))
 
 
 def place(rank: int) -> Column:

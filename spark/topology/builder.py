@@ -193,9 +193,11 @@ def _check_what_must_be_stored(draft: Draft) -> None:
         if isinstance(node, Join) and _waits(node) and (hides := _with_hidden_time(node.left, plans)) is not None:
             what = f"it waits for stream time, which may pass between the records of {title(hides)}: where is not kept"
             raise place.mistake(what, "join the topic's stream with grace=, and filter or store behind that")
-        if isinstance(node, Window) and of_changes(node.source) and not _kept(node.source, plans):
-            what = "a table's changes are not kept for ever, and windows read them again"
-            raise place.mistake(what, "write .materialize(name) behind .to_stream()")
+        if isinstance(node, Window | StreamJoin):
+            reads_again = "windows read" if isinstance(node, Window) else "a join of streams reads"
+            if any(of_changes(stream) and not _kept(stream, plans) for stream in inputs(node)):
+                what = f"a table's changes are not kept for ever, and {reads_again} them again"
+                raise place.mistake(what, "write .materialize(name) behind .to_stream()")
         if isinstance(node, Aggregate) and of_changes(node.source) and isinstance(why := fold_of(node), str):
             do = "write an aggregate that folds, or aggregate the table itself"
             raise place.mistake(f"a table's changes are not kept for ever, and {why}", do)
@@ -321,7 +323,8 @@ def _in_order(stored: list[Table]) -> tuple[Table, ...]:
 def _scan(table: Table) -> Node:
     """What is read of a stored table: rows, or a stream's records."""
     if is_stream(table.plan):
-        return Records(Scan(table.name, table.plan.key, table.plan.columns, appended=True))
+        scan = Scan(table.name, table.plan.key, table.plan.columns, appended=True)
+        return Records(scan, of_changes=of_changes(table.plan))
     return Scan(table.name, table.plan.key, table.plan.columns)
 
 
@@ -331,6 +334,12 @@ def _over_scans(node: Node, scan_of: Mapping[Node, Node]) -> Node:
     def below(source: Node) -> Node:
         return scan_of[source] if source in scan_of else _over_scans(source, scan_of)
 
+    def seen(right: Node) -> Node:
+        # What a stream's records tell is told of the table they feed: a view of it is computed, stored or not.
+        return over(right, seen) if isinstance(right, Select) else below(right)
+
+    if isinstance(node, Join) and node.told is not None:
+        return replace(node, left=below(node.left), right=seen(node.right), told=below(node.told))
     return over(node, below)
 
 

@@ -10,6 +10,9 @@ How = Literal["inner", "left", "outer"]
 Drive = Literal["both", "left"]
 WindowKind = Literal["time", "sliding", "session"]
 
+LANDING = "_landing/"
+"""What the names of landings begin with."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -39,15 +42,22 @@ class Scan:
     columns: tuple[Column, ...]
     appended: bool = False
 
+    @property
+    def landing(self) -> bool:
+        """Whether it is the records of a topic, as they landed."""
+        return self.table.startswith(LANDING)
+
 
 @dataclass(frozen=True)
 class Records:
     """A stream: the records of a landing, or of a stored stream, each in its own right.
 
-    One without a value is null in every value column.
+    One without a value is null in every value column. Those of a stored stream may be a table's changes (`of_changes`),
+    in the order of its commits.
     """
 
     source: Scan
+    of_changes: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -377,7 +387,7 @@ def fed(node: Node) -> bool:
 def of_changes(stream: Node) -> bool:
     """Whether a stream is, or comes of, the changes of a table."""
     match stream:
-        case Changes():
+        case Changes() | Records(of_changes=True):
             return True
         case Select(source=source) | Explode(source=source):
             return of_changes(source)

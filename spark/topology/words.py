@@ -70,9 +70,10 @@ def by_arrival(latest: Latest) -> bool:
 
     It need not be where timestamps decide, where several topics are merged, which have no order between them but time,
     or where a stream took another key, whose records then come from several partitions: an order by arrival would
-    depend on when the ticks were. The changes of a table are in the order of its commits.
+    depend on when the ticks were. So would that of a stored stream, which keeps its own steps, not those that landed
+    its records. The changes of a table are in the order of its commits.
     """
-    one_order = len(scans(latest)) == 1 and not _is_rekeyed(latest.source)
+    one_order = len(scans(latest)) == 1 and scans(latest)[0].landing and not _is_rekeyed(latest.source)
     return latest.history is None and (of_changes(latest.source) or one_order)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from spark.engine import repair
 from spark.engine.doors import Doors
 from spark.engine.errors import InputChanged
+from spark.engine.late import late
 from spark.engine.repair import audit, rebuild
+from spark.engine.step import step
 from spark.engine.tick import tick
-from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
+from spark.topology import Consumed, SessionWindows, StreamsBuilder, TimeWindows, Topology, Versioned
 from tests import lake
 from tests.lake import Record, Row, send
 
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 SINCE = 1_700_000_000_000  # milliseconds since 1970
 
 
-def record(key: str, at: int, value: dict[str, object] | None) -> Record:
+def record(key: object, at: int, value: dict[str, object] | None) -> Record:
     """A record, some milliseconds after the first."""
     return Record(key, value, timestamp=SINCE + at)
 
@@ -179,3 +184,96 @@ def test_the_changes_of_a_table_begin_anew_where_it_was_replaced(
     rebuild(doors, after, after.table("changes"), "rebuild")
     assert lake.rows(doors, after, "changes") == {1: {"changes": 1}, 2: {"changes": 2}}
     assert audit(doors, after, after.table("changes")).holds
+
+
+def told(items: str, makers: str, least: int = 0) -> Topology:
+    """The changes of a join as a stored stream, and the newest of them, which are the join's rows."""
+    builder = StreamsBuilder(f"told-{items}")
+    i = builder.table(items, Consumed.json(key="id bigint", value="maker string, v int"))
+    m = builder.table(makers, Consumed.json(key="maker string", value="country string"))
+    named = i.left_join(m, on="maker", select=["left.*", "right.country"]).filter(f"v >= {least}").materialize("named")
+    changes = named.to_stream().materialize("changes")
+    changes.to_table().materialize("newest")
+    return builder.build()
+
+
+def test_the_newest_of_the_stored_changes_of_a_table_are_its_rows(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    items, makers, doors = topic("items"), topic("makers"), Doors(engine, lakehouse, kafka)
+    made = told(items, makers)
+    waves: list[tuple[list[Record], list[Record]]] = [
+        ([record(1, 0, {"maker": "bic", "v": 1}), record(2, 1, {"maker": "bic", "v": 1})], []),
+        ([], [record("bic", 2, {"country": "FR"})]),  # one record, and two rows change
+        ([record(1, 3, None)], []),
+        # Here the newest changes follow for the first time: a row went whose older change they see with that.
+        ([record(3, 4, {"maker": "bic", "v": 1})], []),
+        ([record(3, 5, None), record(2, 6, {"maker": "bic", "v": 2})], []),
+        ([record(3, 3, {"maker": "bic", "v": 3})], [record("bic", 1, {"country": "US"})]),  # by offset, whatever time
+        ([record(2, 7, None)], []),
+    ]
+    for number, (one, other) in enumerate(waves):
+        send(kafka, items, *one)
+        send(kafka, makers, *other)
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, items, makers, "named")
+        if number in (2, 6):  # several commits at once
+            lake.step_all(doors, made, "changes", "newest")
+            assert lake.rows(doors, made, "newest") == lake.rows(doors, made, "named")
+            assert audit(doors, made, made.table("changes")).holds
+            assert audit(doors, made, made.table("newest")).holds
+    assert lake.rows(doors, made, "newest") == {3: {"maker": "bic", "v": 3, "country": "US"}}
+    rebuilt = rebuild(doors, made, made.table("changes"), "rebuild")
+    assert (rebuilt.inserted, rebuilt.updated, rebuilt.deleted) == (0, 0, 0)
+    assert step(doors, made, made.table("newest"), "behind it").outcome in ("idle", "positioned", "stepped")
+    assert audit(doors, made, made.table("newest")).holds
+
+
+def kept(clicks: str, cheapest: int) -> Topology:
+    """Dear clicks, as a stored stream and in sessions."""
+    builder = StreamsBuilder(f"kept-{clicks}")
+    dear = builder.stream(clicks, Consumed.json(key="user string", value="price int")).filter(f"price >= {cheapest}")
+    dear.materialize("dear")
+    dear.group_by("user").windowed_by(SessionWindows.of("5ms", grace="0ms")).count().materialize("visits")
+    return builder.build()
+
+
+def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_a_step(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, doors = topic("clicks"), Doors(engine, lakehouse, kafka)
+    made, changed = kept(name, 2), kept(name, 1)
+    send(kafka, name, *(record("ada", at, {"price": price}) for at, price in ((1, 1), (3, 2), (4, 3))))
+    assert tick(doors, made, "before").failed == {}
+
+    def died(*_: object) -> None:
+        raise InterruptedError
+
+    for table in changed.tables:
+        with monkeypatch.context() as patched:
+            patched.setattr(repair, "_rebuilt", died)
+            with pytest.raises(InterruptedError):
+                rebuild(doors, changed, table, "dies")
+        assert step(doors, changed, table, "resumed").outcome == "stepped"
+        assert audit(doors, changed, table).holds
+    assert [row["price"] for row in lake.listed(lake.path(doors, changed, "dear"))] == [1, 2, 3]
+    assert [row["count"] for row in lake.listed(lake.path(doors, changed, "visits"))] == [3]
+
+
+def test_late_records_are_told_whatever_their_clock_said(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    name, doors = (
+        topic("clicks", config={"message.timestamp.after.max.ms": str(2**63 - 1)}),
+        Doors(engine, lakehouse, kafka),
+    )
+    builder = StreamsBuilder(f"far-{name}", message_timestamp_after_max_ms=None)
+    clicks = builder.stream(name, Consumed.json(key="user string", value="price int"))
+    clicks.group_by("user").windowed_by(TimeWindows.of("5ms", grace="0ms")).count().materialize("counted")
+    made = builder.build()
+    far = 1_000_000_000_000_000  # milliseconds: the year 33658
+    send(kafka, name, Record("ada", {"price": 1}, timestamp=far), record("ada", 1, {"price": 1}))
+    assert tick(doors, made, "far").failed == {}
+    (dropped,) = late(doors, made, made.table("counted"), limit=9)
+    assert (dropped.offset, dropped.timestamp) == (1, "2023-11-14 22:13:20.001")
+    assert str(dropped.stream_time).startswith("+33658-09-27")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark.engine.changes import LANDING
-from spark.topology.nodes import scans
+from spark.topology.nodes import LANDING, scans
 from tests.protocol.engine import Frame
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from spark.engine.changes import LANDING
 from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
 from spark.engine.land import Landed
 from spark.engine.pin import before
@@ -20,6 +19,7 @@ from spark.engine.repair import rebuild
 from spark.engine.step import Stepped
 from spark.engine.table import DEFINITION
 from spark.engine.tick import Ticked, tick
+from spark.topology.nodes import LANDING
 from tests.protocol.operators import computed
 from tests.protocol.world import MARKS
 

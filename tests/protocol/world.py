@@ -126,7 +126,7 @@ class Simulation:
             (step, "definition", lambda _, target: PLANS[id(target.plan)]),
             (repair, "definition", lambda _, target: PLANS[id(target.plan)]),
             (repair, "rows", given.rows),
-            (repair, "_twice", operators.twice),
+            (step, "twice", operators.twice),
             (merge, "difference", operators.difference),
             (sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
             (sync, "_released", released),

@@ -499,6 +499,22 @@ def test_nothing_waits_for_a_time_that_is_hidden(whole: bool, stored: Callable[[
     assert "it waits for stream time, which may pass between the records of" in str(caught.value)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_join_of_streams_reads_changes_where_they_are_kept(kept: bool) -> None:
+    shop = Shop()
+    changes = shop.orders.to_stream()
+    if kept:
+        changes.materialize("changes")
+    changes.join(changes, within=WINDOWS, select=["left.sku"]).materialize("pairs")
+    if kept:
+        assert shop.builder.build()
+        return
+    with pytest.raises(TopologyError) as caught:
+        shop.builder.build()
+    assert "a table's changes are not kept for ever, and a join of streams reads them again" in str(caught.value)
+    assert "write .materialize(name) behind .to_stream()" in str(caught.value)
+
+
 def test_lone_records_are_looked_up_and_counted() -> None:
     shop = Shop()
     lone = shop.clicks.left_join(shop.clicks, within=WINDOWS, select=["left.sku"]).materialize("lone")
