@@ -25,11 +25,8 @@ from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, Topic
 from spark.engine.position import Cut, Gap, Position, State
 from spark.operators.algebra import col, cols
 from spark.serdes.json import decode
-from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
-LAST_MILLIS = (2**63 - 1) // 1000  # a timestamp is microseconds in 64 bits
+LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
 REMOVED = "removed from the topic before they were landed"
 
@@ -115,7 +112,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             try:
                 committed = commit.append(batch, path, position)
             except PySparkException:
-                if not _expiring(doors.kafka, source, start, end):
+                if not _expiring(doors.kafka, source, cut[topic], start, end):
                     raise
                 continue  # records were removed while they were fetched: the next try sees what is left
             if committed is not None:
@@ -189,17 +186,13 @@ def _range(
     if have is not None and (have.topic_id, have.offsets) == (want.topic_id, want.offsets):
         return dict(have.offsets), dict(want.offsets), ()
     if have is not None and have.topic_id != want.topic_id:
-        raise TopicRecreated(
-            f"topic {source.topic} was deleted and created anew: its id is {want.topic_id}, the landing holds offsets "
-            f"of {have.topic_id}, and the two would mix, whatever on_data_loss says. Land it under another topology "
-            f"name, or move {source.landing} away to start over"
-        )
+        raise _recreated(source, have.topic_id, want.topic_id)
     if have is None and state is not None and state.position.n > 0:
         raise TopicRecreated(
             f"{source.landing} holds records of {', '.join(state.position.cut)}, and this is {topic}: another cluster. "
             f"Land it under another topology name, or move {source.landing} away to start over"
         )
-    first = kafka.beginning_offsets([source.topic])[source.topic].offsets
+    first = _first(kafka, source, want)
     known = first if have is None else have.offsets
     # A broker that has not heard of a partition leaves it out of an answer: it stays where it was.
     partitions = want.offsets.keys() | (known.keys() if have is not None else set())
@@ -226,9 +219,25 @@ def _range(
     return start, {partition: max(offset, want.offsets.get(partition, 0)) for partition, offset in start.items()}, gaps
 
 
-def _expiring(kafka: Kafka, source: Source, start: dict[int, int], end: dict[int, int]) -> bool:
+def _first(kafka: Kafka, source: Source, want: TopicOffsets) -> dict[int, int]:
+    """Where a topic's partitions begin now; it must be the topic whose offsets are wanted."""
+    now = kafka.beginning_offsets([source.topic])[source.topic]
+    if now.topic_id != want.topic_id:
+        raise _recreated(source, want.topic_id, now.topic_id)
+    return now.offsets
+
+
+def _recreated(source: Source, was: str, now: str) -> TopicRecreated:
+    return TopicRecreated(
+        f"topic {source.topic} was deleted and created anew: its id is {now}, the landing holds offsets of {was}, and "
+        f"the two would mix, whatever on_data_loss says. Land it under another topology name, or move "
+        f"{source.landing} away to start over"
+    )
+
+
+def _expiring(kafka: Kafka, source: Source, want: TopicOffsets, start: dict[int, int], end: dict[int, int]) -> bool:
     """Whether records between two offsets are no longer there."""
-    first = kafka.beginning_offsets([source.topic])[source.topic].offsets
+    first = _first(kafka, source, want)
     return any(offset < min(first.get(partition, 0), end[partition]) for partition, offset in start.items())
 
 
@@ -286,17 +295,6 @@ def _definition(consumed: Consumed) -> str:
     return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
 
 
-def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
-    """Add columns, by name and type, unless they are there."""
-    for _ in range(TRIES):
-        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
-        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in kinds.items() if column not in there)
-        if not new:
-            break
-        with commit.races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
-            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
-
-
 def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
@@ -309,6 +307,6 @@ def widen(session: SparkSession, path: str, name: str, state: State, consumed: C
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
             + ". Declare a column of another name for the new type"
         )
-    add_columns(session, path, declared)
+    table.add_columns(session, path, declared)
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

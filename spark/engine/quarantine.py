@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from spark.engine import commit
+from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.errors import NotCommitted
-from spark.engine.land import TRIES, add_columns, landed, may_be_ahead, widen
+from spark.engine.land import TRIES, landed, may_be_ahead, widen
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             counted, count = broken.count(), decoded.count()
             if count == 0:
                 return Redecoded(name, 0, counted, state.version, time.monotonic() - began)
-            add_columns(session, path, {REDECODED: "bigint"})  # landings of before this could be done lack it
+            table.add_columns(session, path, {REDECODED: "bigint"})  # landings of before this could be done lack it
             decoded.createOrReplaceTempView("__decoded")
             state = positions.read(path, name) or state  # landings went on while this was decoded
             was = state.position

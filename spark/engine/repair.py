@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import Pinned, version_of
+from spark.engine.definition import check_definition, definition
 from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
@@ -18,8 +19,6 @@ from spark.engine.position import Gap
 from spark.engine.replay import behind, in_span_form, replayed
 from spark.engine.step import (
     Stepped,
-    check_definition,
-    definition,
     named,
     overtaken,
     put_right,
@@ -29,7 +28,7 @@ from spark.engine.step import (
     working,
 )
 from spark.engine.stream import identity
-from spark.operators.algebra import ALL, PRESENT, at, rows
+from spark.operators.algebra import ALL, PRESENT, at, drives, rows
 from spark.topology.nodes import Aggregate, Window, inputs, is_stream, keeps_time
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        stored = version_of(session, path, audited)
+        stored = version_of(session, path, audited, target.plan)
         with named(topology, target), keeping(session) as keeps:
             expected = _expected(doors, keeps, topology, target, path, commits)
             wrong = _wrong(expected, stored, target.plan)
@@ -170,7 +169,7 @@ def _expected(
     if len(commits) < 2:
         raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to go on from")
     earlier = commits[1]
-    was = version_of(keeps.session, path, earlier.version)
+    was = version_of(keeps.session, path, earlier.version, target.plan)
     return behind(doors, keeps, topology, target, was, earlier.position, at)[0]
 
 
@@ -273,12 +272,22 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
 
 
 def _check_streams(doors: Doors, topology: Topology, target: Table, state: State) -> None:
-    """Refuse to replay the records of a stream that was computed anew since, by another definition."""
+    """Refuse to replay the records of a stream that was computed anew since, by another definition.
+
+    And the changes of a table that was replaced since: they end there.
+    """
     for scan in target.inputs if keeps_time(target.plan) else ():
         pinned = state.position.inputs.get(scan.table)
-        if pinned is None or not scan.appended or scan.landing:
+        if pinned is None or scan.landing:
             continue
         name = f"{topology.name}/{scan.table}"
+        if not scan.appended:
+            path = doors.lakehouse.table(topology.name, scan.table)
+            now = positions.read(path, name)
+            told = positions.changed(path, name, pinned.version, pinned.version if now is None else now.version)
+            if scan in drives(target.plan) and any(commit.replaced for commit in told):
+                raise PlanChanged(f"{name} was replaced")
+            continue
         first = [*positions.every(doors.lakehouse.table(topology.name, scan.table), name)][-1:]
         if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
             raise PlanChanged(f"{name} was computed anew")

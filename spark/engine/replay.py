@@ -43,7 +43,7 @@ def replayed(
             f"{topology.name}/{target.name}: its log was cleaned up and begins with number {commits[-1].position.n}; "
             f"the spans before it cannot be replayed"
         )
-    nothing = version_of(keeps.session, path, commits[-1].version).where("false")
+    nothing = version_of(keeps.session, path, commits[-1].version, target.plan).where("false")
     found, clock, was = nothing, Clock(), None
     for made in reversed(commits):
         at = made.position

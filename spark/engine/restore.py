@@ -15,9 +15,10 @@ from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
 from spark.engine.changes import version_of
+from spark.engine.definition import check_definition
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
 from spark.engine.pin import Pins
-from spark.engine.step import CHANGES_LOST, Stepped, check_definition, named, put_right, working
+from spark.engine.step import CHANGES_LOST, Stepped, named, put_right, working
 from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def restore(
                 restored=found.version,
             )
             try:
-                done = put_right(replace(work, position=back), version_of(work.session, path, found.version))
+                done = put_right(
+                    replace(work, position=back), version_of(work.session, path, found.version, target.plan)
+                )
             except PySparkException as error:
                 if not condition(error).startswith(CHANGES_LOST):
                     raise

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from pyspark.errors import PySparkException
@@ -16,6 +14,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
+from spark.engine.definition import agreed, check_definition, definition
 from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged, condition
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
@@ -110,7 +109,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
-            check_definition(topology, target, state)
+            state = agreed(doors, topology, target, state)
         pins = pin(doors, topology, target)
         here = Pins({}, {}) if state is None else Pins(state.position.inputs, state.position.cut)
         if (pins.inputs, pins.cut) == (here.inputs, here.cut) or not pins.inputs or _past(here, pins):
@@ -237,6 +236,7 @@ def _computed(work: Work) -> Stepped | None:
     else:
         found = rows(plan, ALL, work.now)
     if work.before.data_version == 0:
+        _check_types(work, stored(work), found)
         done = _done(whole, "stepped", commit.append(kept(whole, found), work.path, whole.position))
     else:  # a rebuild died behind its anchor: the rows of before it are there
         done = put_right(whole, found)
@@ -275,7 +275,7 @@ def put_right(work: Work, found: DataFrame) -> Stepped | None:
     None: somebody else committed first.
     """
     batch, there, key = kept(work, found), stored(work), identity(work.target.plan)
-    if there.dtypes == batch.dtypes and twice(there, key).isEmpty():
+    if dict(there.dtypes) == dict(batch.dtypes) and twice(there, key).isEmpty():
         return merged(work, merge.difference(batch, there, key))
     return _done(work, "stepped", commit.replace_all(batch, work.path, work.position))
 
@@ -321,25 +321,6 @@ def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:
         inserted=inserted,
         updated=counted.get("numTargetRowsUpdated", 0),
         deleted=counted.get("numTargetRowsDeleted", 0),
-    )
-
-
-def definition(topology: Topology, target: Table) -> str:
-    """What a table is computed by, as text that is kept with the table: to compare, and to show."""
-    return json.dumps({"fingerprint": topology.fingerprint(target.name), "is": topology.describe(target.name)})
-
-
-def check_definition(topology: Topology, target: Table, state: State) -> None:
-    """Refuse to go on with a table that another definition computed."""
-    given = json.loads(definition(topology, target))
-    stored = json.loads(state.properties[table.DEFINITION])
-    if stored["fingerprint"] == given["fingerprint"]:
-        return
-    texts = (stored["is"].splitlines(), given["is"].splitlines())
-    difference = "\n".join(unified_diff(*texts, "computed by", "declared now", lineterm=""))
-    raise PlanChanged(
-        f"{topology.name}.{target.name} was computed by another definition than the one at {target.line}:\n"
-        f"{difference}\nrun `tidetable rebuild {topology.name}.{target.name}`"
     )
 
 

@@ -32,6 +32,7 @@ PROPERTIES = {
 
 
 PAUSE = 0.1  # seconds between two looks for a table that another run is creating
+TRIES = 5  # lost races before columns are added no more
 APPEARS = 20  # looks: the commit that creates a table takes a tenth of the time
 
 DEFINITION = "tidetable.definition"
@@ -97,6 +98,17 @@ def anchor(session: SparkSession, path: str, position: Position, definition: str
     """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
     with noted(session, position):
         set_properties(session, path, {DEFINITION: definition, positions.ANCHOR: position.to_json()})
+
+
+def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
+    """Add columns, by name and type, unless they are there."""
+    for _ in range(TRIES):
+        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
+        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in kinds.items() if column not in there)
+        if not new:
+            break
+        with races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
+            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
 
 
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:

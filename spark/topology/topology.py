@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
@@ -11,6 +12,7 @@ from spark.topology.consumed import Consumed as Consumed  # a source's part, and
 from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
+from spark.topology.gained import Taken, without
 from spark.topology.nodes import (
     Aggregate,
     Changes,
@@ -156,7 +158,15 @@ class Topology:
         """
         if table is None:
             return _hash(to_plain(self, defaults=False))
-        plan = self.table(table).plan
+        return self._fingerprint(self.table(table).plan)
+
+    def gained(self, table: str, columns: Collection[str], fingerprint: str) -> Taken:
+        """The columns of inputs that some of a table's own are, if without these it has this fingerprint; else {}."""
+        taken: Taken = {}
+        before = without(self.table(table).plan, columns, taken)
+        return taken if self._fingerprint(before) == fingerprint else {}
+
+    def _fingerprint(self, plan: Node) -> str:
         # A topic's table holds what was decoded: no rule of expressions changes it.
         rules: list[Plain] = [] if self.settings.ansi or decoded(plan) else ["without ANSI rules"]
         return _hash([to_plain(_names_alone(plan), defaults=False), to_plain(plan.columns), *rules])

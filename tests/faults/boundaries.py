@@ -14,7 +14,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.publisher import Publisher
-from spark.engine import commit, compact, land, position, quarantine, repair, step, table
+from spark.engine import commit, compact, definition, land, position, quarantine, repair, step, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,7 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
     "columns added": (
         (land, "widen"),
         (quarantine, "widen"),
+        (definition, "add_columns"),
     ),
     "properties set": ((table, "set_properties"),),
     "epoch closed": ((commit, "retire"),),

@@ -69,7 +69,7 @@ PLACES = {
     "commit.run": ("merged",),
     "compact._optimized": ("files compacted",),
     "compact._vacuum": ("files removed",),
-    "land.add_columns": ("columns added",),
+    "table.add_columns": ("columns added",),
     "kept.keep": (),  # it caches for the session alone
     "kept.keeping": (),  # it lets go of that
 }

@@ -174,6 +174,8 @@ BUGS = {
         lambda _: [(step, "overtaken", lambda *_: False), (repair, "overtaken", lambda *_: False)], "vain"
     ),
     "a definition is not compared": Bug(
-        lambda _: [(step, "check_definition", lambda *_: None)], "impossible", "defined anew"
+        lambda _: [(step, "check_definition", lambda *_: None), (step, "agreed", lambda *given: given[-1])],
+        "impossible",
+        "defined anew",
     ),
 }

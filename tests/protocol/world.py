@@ -15,7 +15,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine as RealEngine
 from resources.kafka import Kafka as RealKafka
 from resources.publisher import Publisher as RealPublisher
-from spark.engine import changes, land, merge, position, repair, step, sync, table, tick
+from spark.engine import changes, definition, land, merge, position, repair, step, sync, table, tick
 from spark.engine.doors import Doors
 from spark.engine.position import Position, Release
 from spark.topology import Consumed, StreamsBuilder
@@ -90,7 +90,7 @@ TOPOLOGIES = {
     "diamond": shop("diamond"),
     "slices": shop("diamond", max_records_per_tick=1),
 }
-PLANS = {id(made.plan): step.definition(of, made) for of in TOPOLOGIES.values() for made in of.tables}
+PLANS = {id(made.plan): definition.definition(of, made) for of in TOPOLOGIES.values() for made in of.tables}
 """What a table is computed by, by its plan: to find it takes longer than a schedule."""
 MARKS = {text: f"{json.loads(text)['fingerprint'][:4]}" for text in PLANS.values()}
 """What tells definitions apart in rows."""
@@ -123,6 +123,7 @@ class Simulation:
             (step, "cols", lambda names: names),
             (step, "rows", given.rows),
             (step, "touched", given.touched),
+            (definition, "definition", lambda _, target: PLANS[id(target.plan)]),
             (step, "definition", lambda _, target: PLANS[id(target.plan)]),
             (repair, "definition", lambda _, target: PLANS[id(target.plan)]),
             (repair, "rows", given.rows),
