@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.errors.exceptions.base import RetriesExceeded
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from resources.java import JavaNotFound
 from resources.kafka_options import Untranslatable
@@ -19,8 +18,3 @@ LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
 
 
 LOST = "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
-
-
-def engine_died(error: RetriesExceeded | SparkConnectGrpcException) -> bool:
-    """Whether the engine died at work. What it answers itself is raised as a subclass."""
-    return type(error) in (RetriesExceeded, SparkConnectGrpcException)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import dagster as dg
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from assets.failures import LASTING, PASSING, engine_died
+from assets.failures import LASTING, PASSING
+from spark.engine.errors import engine_died
 
 TRIES = 3  # more, and a cluster that is down holds a run for minutes; the sensor asks again anyway
 PAUSE = 5.0  # seconds: an election of leaders is over, a killed engine's port is free

@@ -15,7 +15,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
 from rich.markup import escape
 
-from assets.failures import LASTING, LOST, PASSING, engine_died
+from assets.failures import LASTING, LOST, PASSING
 from assets.gates import BrokenSuite, gates, suites
 from assets.lag import fingerprint, standings
 from dagster_project import told
@@ -24,6 +24,7 @@ from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.compact import compact
+from spark.engine.errors import engine_died
 from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing

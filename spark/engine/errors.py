@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.errors.exceptions.base import RetriesExceeded
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 def condition(error: PySparkException) -> str:
@@ -19,6 +23,17 @@ def condition(error: PySparkException) -> str:
     """
     told = CONDITION.search(str(error))
     return error.getCondition() or (told.group(1) if told else "")
+
+
+def cause(error: PySparkException) -> str:
+    """What was at the bottom of an error of Spark's, in a line."""
+    found = CAUSE.findall(str(error))
+    return str(found[-1] if found else str(error).partition("\n")[0])
+
+
+def engine_died(error: PySparkException) -> bool:
+    """Whether the engine died at work. What it answers itself is raised as a subclass."""
+    return type(error) in (RetriesExceeded, SparkConnectGrpcException)
 
 
 class EngineError(Exception):
@@ -71,3 +86,7 @@ class RecordRefused(EngineError):
 
 class CannotRestore(EngineError):
     """A table cannot be put back to what it was then."""
+
+
+class SparkFailed(EngineError):
+    """Spark could not do what a landing or a step asked of it: the disk is full, or the memory."""

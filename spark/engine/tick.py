@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from spark.engine import position as positions
-from spark.engine.errors import EngineError
+from spark.engine.errors import EngineError, SparkFailed, cause, engine_died
 from spark.engine.land import Landed, capture, land
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, publish
@@ -101,6 +103,12 @@ def tick(
         except (EngineError, *also) as error:
             failed[name] = error
             tell(error)
+        except PySparkException as error:
+            if engine_died(error):
+                raise
+            failed[name] = SparkFailed(f"{topology.name}/{name}: {cause(error)}")
+            failed[name].__cause__ = error
+            tell(failed[name])
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(landing, topology.sources))

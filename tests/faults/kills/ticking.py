@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from assets.failures import PASSING, engine_died
+from assets.failures import PASSING
 from resources.tidetable import Tidetable
+from spark.engine.errors import engine_died
 from spark.engine.tick import tick
 
 if TYPE_CHECKING:
