@@ -63,7 +63,11 @@ class Publisher:
         sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
         self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
         if exactly_once:
-            self._insist(lambda: self._producer.init_transactions(TIMEOUT))
+            try:
+                self._insist(lambda: self._producer.init_transactions(TIMEOUT))
+            except BaseException:
+                self._consumer.close()  # nobody enters what did not open, nor leaves it
+                raise
 
     def __enter__(self) -> Self:
         """Itself."""

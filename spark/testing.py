@@ -159,7 +159,7 @@ class Batch:
         stored = self.after.tables[scan.table]
         if not scan.appended:
             told = stored.history[len(self.before.tables[scan.table].history) :]
-            return reached(self.after.changes(scan, told))
+            return reached(self.after.changes(scan, told), scan.by_time)
         return placed(scan, self.after.appended(scan, stored.gained))
 
 
@@ -250,7 +250,7 @@ class TopologyTestDriver:
         table = self._topology.table(name)
         stored = self._tables[name].rows
         columns = [column.name for column in table.plan.columns]
-        return [{column: stored[key][column] for column in columns} for key in sorted(stored, key=repr)]
+        return [{column: stored[key][column] for column in columns} for key in sorted(stored, key=_sortable)]
 
     def records(self, name: str) -> list[dict[str, object]]:
         """What a stored table sent to those who follow it, in order: `key`, and `value`, which is None for a tombstone.
@@ -332,7 +332,7 @@ class TopologyTestDriver:
 
     def _emit(self, table: Table, changed: Mapping[Key, Row | None]) -> None:
         values = [column.name for column in table.plan.columns[len(table.plan.key) :]]
-        for key in sorted(changed, key=repr):
+        for key in sorted(changed, key=_sortable):
             row = changed[key]
             value = None if row is None else {name: row[name] for name in values}
             self._emitted_by[table.name].append({"key": dict(zip(table.plan.key, key, strict=True)), "value": value})
@@ -351,6 +351,10 @@ def _by_key(table: Table, source: DataFrame, columns: list[str]) -> Iterable[tup
 
 def _key(table: Table, row: Row) -> Key:
     return tuple(row[name] for name in table.plan.key)
+
+
+def _sortable(key: Key) -> tuple[tuple[bool, object], ...]:
+    return tuple((part is not None, part) for part in key)
 
 
 def _bytes(part: object) -> bytes | None:

@@ -232,8 +232,10 @@ def _from_zero(number: int) -> int:
 
 
 def _pair(one: int, other: int) -> int:
-    """A number that tells two: the digits of both, and how many the second one has, in hexadecimal."""
-    return int(f"{one:x}{other:x}{len(f'{other:x}'):x}", 16)
+    """A number that tells two, while both are small."""
+    assert one < 2**42
+    assert other < 2**16
+    return one << 16 | other
 
 
 def simulated(

@@ -192,6 +192,23 @@ def test_rows_of_closed_windows_are_in_time_for_windows_behind_them(
     windows = TimeWindows.of("10ms", grace="0ms")
     told.group_by("sku").windowed_by(windows).aggregate(clicks="sum(clicks)").materialize("again")
     driver = TopologyTestDriver(builder.build(), batch, session)
-    for at in (1, 40, 70, 120):  # the first window closes at 70, the second one at 120
+    for at in (1, 15, 2, 65, 200):  # the first window, whose newest record came last, closes at 65, the others at 200
         driver.pipe("clicks", key="ada", value={"sku": "pen"}, timestamp=at)
-    assert [row["clicks"] for row in driver.table("again")] == [1, 1]
+    assert [row["clicks"] for row in driver.table("again")] == [2, 1, 1]
+
+
+def test_a_sum_folds_although_what_came_and_what_went_are_more_than_it_can_hold(session: SparkSession) -> None:
+    builder = StreamsBuilder("sums")
+    orders = builder.table("orders", Consumed.json(key="id int", value="who string, amount bigint"))
+    orders.group_by("who").aggregate(total="sum(amount)").materialize("totals")
+    driver = TopologyTestDriver(builder.build(), session=session)
+    for at in (1, 2):
+        driver.pipe("orders", key=1, value={"who": "ada", "amount": 5 * 10**18}, timestamp=at)
+    assert driver.table("totals") == [{"who": "ada", "total": 5 * 10**18}]
+
+
+def test_rows_are_told_by_key(session: SparkSession) -> None:
+    driver = TopologyTestDriver(topology(), session=session)
+    for number in (10, 2, 1):
+        driver.pipe("customers", key=number, value={"name": "Ada"})
+    assert [row["customer_id"] for row in driver.table("customers")] == [1, 2, 10]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark.engine.doors import Lakehouse
     from spark.engine.kept import Kept
     from spark.engine.position import Commit, Cut, Input
-    from spark.topology.nodes import Scan
+    from spark.topology.nodes import Node, Scan
 
 FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
 START = TopicOffsets("", {})
@@ -197,7 +197,7 @@ class Between:
         A stream's are found by their batch, and a landing's by offset: statistics skip the files of older ones.
         """
         if not scan.appended:
-            return reached(self._table_records(scan))
+            return reached(self._table_records(scan), scan.by_time)
         batches = []
         for commit in self._changed[scan.table]:
             if commit.position is None:
@@ -426,12 +426,17 @@ class Beginning:
         """All records, or all changes, each with the time reached there."""
         if scan.appended:
             return placed(scan, self.after.appended(scan))
-        return reached(self.after.changelog(scan))
+        return reached(self.after.changelog(scan), scan.by_time)
 
 
-def version_of(session: SparkSession, path: str, version: int) -> DataFrame:
-    """A stored table as it was in a version."""
-    return session.read.format("delta").option("versionAsOf", version).load(path)
+def version_of(session: SparkSession, path: str, version: int, plan: Node | None = None) -> DataFrame:
+    """A stored table as it was in a version; null in those of a plan's columns that it gained later."""
+    frame = session.read.format("delta").option("versionAsOf", version).load(path)
+    if plan is None:
+        return frame
+    there = set(frame.columns)
+    later = {column.name: column.type for column in plan.columns if column.name not in there and column.type}
+    return frame.withColumns({name: F.lit(None).cast(kind) for name, kind in later.items()}) if later else frame
 
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:

@@ -42,12 +42,14 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dr
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         with keeping(session) as keeps:
-            for made, before in pairwise([*commits, None]):
+            # What came before the first commit that the log still tells of is not known, unless it is the first of all.
+            whole = commits != [] and commits[-1].position.n == 1
+            for made, before in pairwise([*commits, *([None] if whole else [])]):
                 assert made is not None, "only the last of a list has nothing behind it"
                 was = None if before is None else before.position
                 if made.position.dropped == ({} if was is None else was.dropped) or len(found) >= limit:
                     continue
-                own = version_of(session, path, made.version).where("false")
+                own = version_of(session, path, made.version, target.plan).where("false")
                 span = span_between(doors, keeps, topology, own, was, made.position)
                 span = span.at(None if was is None else was.time, made.position.time)
                 records = dropped(target.plan, span)

@@ -32,14 +32,15 @@ from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
+from spark.engine.definition import check_definition
 from spark.engine.errors import InputChanged, PlanChanged, condition
 from spark.engine.kept import keeping
-from spark.engine.step import CHANGES_LOST, check_definition
+from spark.engine.step import CHANGES_LOST
 from spark.engine.stream import identity
 from spark.operators.algebra import cols
 from spark.operators.order import micros
 from spark.serdes.json import encode_key, encode_value
-from spark.topology.nodes import is_stream
+from spark.topology.nodes import is_stream, of_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -336,7 +337,8 @@ class Feed:
         changed = self._changed(since)
         replaced = max((one.version for one in changed if one.replaced), default=0)
         for version in (one.version for one in changed if one.version <= min(replaced, until)):
-            yield self._paged(self._ordered(self._net(self._difference(version)))), False
+            begun = sent is not None and not sent.done and sent.version == version
+            yield self._paged(self._ordered(self._net(self._difference(version, begun)))), False
         if told := [one for one in changed if replaced < one.version <= until]:
             feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
             changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
@@ -356,8 +358,11 @@ class Feed:
     def _at(self, version: int) -> DataFrame:
         return version_of(self.keeps.session, self.path, version)
 
-    def _difference(self, version: int) -> DataFrame:
-        """What a version changed, as all the rows before it, and its own."""
+    def _difference(self, version: int, begun: bool) -> DataFrame:
+        """What a version changed, as all the rows before it, and its own.
+
+        One that is `begun` has the columns it had: without one that is gone by now, other rows would have changed.
+        """
         before, after, key = self._at(version - 1), self._at(version), self.target.plan.key
         types = [[dict(frame.dtypes).get(name) for name in key] for frame in (before, after)]
         if types[0] != types[1]:
@@ -365,16 +370,23 @@ class Feed:
                 f"version {version} of {self.name} replaced its key, {', '.join(key)}, and topic {self.target.topic} "
                 f"has records of the former one. {_remedy(self.target)}"
             )
-        return self._encoded(before, version, F.lit(False)).unionByName(self._encoded(after, version, F.lit(True)))
+        own = {name: kind for name, kind in after.dtypes if not name.startswith("_")} if begun else None
+        sides = (self._encoded(before, version, F.lit(False), own), self._encoded(after, version, F.lit(True), own))
+        return sides[0].unionByName(sides[1])
 
-    def _encoded(self, rows: DataFrame, version: Column | int, new: Column) -> DataFrame:
-        """Rows as the topic has them (`_row`), with their version, whether they are in it, and their place."""
+    def _encoded(
+        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Rows as the topic has them (`_row`), with their version, whether they are in it, and their place.
+
+        `columns` are others than the table's present ones, by name and type.
+        """
         plan = self.target.plan
-        value = encode_value(tuple(column.name for column in plan.columns if column.name not in plan.key))
+        columns = columns or {column.name: column.type or "string" for column in plan.columns}
+        value = encode_value(tuple(name for name in columns if name not in plan.key))
         at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
         # A version from before the table got a column has none of it.
-        later = {column.name: F.lit(None).cast(column.type or "string") for column in plan.columns}
-        later = {name: value for name, value in later.items() if name not in rows.columns}
+        later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
         rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
         if is_stream(plan):
             value = F.when(~F.col("_deleted"), value)
@@ -398,8 +410,12 @@ class Feed:
         return net.withColumn("_row", F.coalesce("_now", gone))
 
     def _ordered(self, rows: DataFrame) -> DataFrame:
-        """By version, then typed key; a stream's by commit and by time reached, as `spark.operators.order` has it."""
-        place = [*self._placed(), *identity(self.target.plan)]
+        """By version, then typed key; a stream's by commit and by time reached, as `spark.operators.order` has it.
+
+        Those of a table's changes by its commits: a row may have older coordinates than the one it took the place of.
+        """
+        commits = ("_batch", "_ordinal") if of_changes(self.target.plan) else ()
+        place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
         return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
 
     def _paged(self, rows: DataFrame) -> Iterator[DataFrame]:

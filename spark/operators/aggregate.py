@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from spark.operators.algebra import (
     ALL,
@@ -39,6 +40,7 @@ from spark.topology.nodes import Aggregate, Fold, Partial, Window, fed, is_strea
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 NEWEST = Partial("_newest", f"max(struct({', '.join(OURS)}))", "max")
 """By timestamp first; the coordinates make it one row."""
@@ -101,7 +103,7 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
     were = among(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.few)
     were = were.select(*cols(aggregate.by), F.lit("were").alias("_part"), *cols(partial.name for partial in partials))
     types = {field.name: field.dataType for field in change.schema}
-    net = [merged(partial).cast(types[partial.name]).alias(partial.name) for partial in partials]
+    net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
     stale = reduce(or_, (left(partial) for partial in partials if partial.how != "sum"))
     together = were.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
     if old is None:
@@ -117,11 +119,13 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
     return found.where(f"{PRESENT} IS NOT NULL").unionByName(right)
 
 
-def merged(partial: Partial) -> Column:
+def merged(partial: Partial, kind: DataType) -> Column:
     """A partial of a group, of the parts it had, gained and lost; an extreme without what was lost."""
     value = F.col(partial.name)
     if partial.how == "sum":
-        return F.sum(F.when(F.col("_part") == "lost", -value).otherwise(value))
+        if isinstance(kind, LongType):  # what came, before what went is taken away, may be beyond a bigint
+            value = value.cast("decimal(20,0)")
+        return F.sum(F.when(F.col("_part") == "lost", -value).otherwise(value)).cast(kind)
     there = F.when(F.col("_part") != "lost", value)
     return F.max(there) if partial.how == "max" else F.min(there)
 

@@ -25,17 +25,21 @@ if TYPE_CHECKING:
 TABLE, LEFT, RIGHT = 0, 1, 2
 """The rank of a source among records that reached the same time."""
 
-ALIKE = 2**24
-"""How many rows of one commit may come of one record and still be told apart."""
+BITS = 16
+"""Of a number made of two, those of the second: so many elements of a record, partners of a trigger, rows of a commit
+that come of one record, are told apart in their order."""
 
-DIGITS = 14
-"""How many hexadecimal digits a number made of two may have, and still be doubled a few times."""
+WHOLE = 58
+"""The bits that a number made of two may have, and still be doubled a few times. Longer ones are a hash."""
 
 
-def reached(records: DataFrame) -> DataFrame:
-    """A span's records of one source with `_reached`: those without key or value count as well."""
-    by_arrival = Window.partitionBy("_topic", "_partition").orderBy("_batch", "_offset", "_ordinal")
-    partition = by_arrival.rowsBetween(Window.unboundedPreceding, 0)
+def reached(records: DataFrame, by_time: bool = False) -> DataFrame:
+    """A span's records of one source with `_reached`: those without key or value count as well.
+
+    `by_time` says that those of one commit came in the order of their times, not of their offsets.
+    """
+    order = ("_batch", *(("_timestamp",) if by_time else ()), "_offset", "_ordinal")
+    partition = Window.partitionBy("_topic", "_partition").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
     return records.withColumn("_reached", F.max(micros()).over(partition))
 
 
@@ -55,16 +59,13 @@ def from_zero(ordinal: Column) -> Column:
 
 
 def of_both(one: Column, other: Column) -> Column:
-    """One number for every pair of numbers from 0: the digits of one, those of the other, and how many these are.
+    """One number for every pair of numbers from 0, by the first and then the second.
 
-    It is as long as both: Cantor's number would have twice the digits each time that one is made of another. Where
-    that is too long, it is a hash: of the few records that have the same coordinates, no two have the same.
+    Where it would be too long it is a hash: of the few records that have the same coordinates, no two have the same.
     """
-    digits = F.hex(other)
-    both = F.concat(F.hex(one), digits, F.hex(F.length(digits)))
-    bits = 4 * DIGITS
-    hashed = F.xxhash64(one, other).bitwiseAND(2**bits - 1) + 2**bits
-    return F.when(F.length(both) <= DIGITS, F.conv(both, 16, 10).cast("bigint")).otherwise(hashed)
+    fits = (one < 2 ** (WHOLE - BITS)) & (other < 2**BITS)
+    hashed = F.xxhash64(one, other).bitwiseAND(2**WHOLE - 1) + 2**WHOLE
+    return F.when(fits, one * 2**BITS + other).otherwise(hashed).cast("bigint")
 
 
 def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -75,7 +76,7 @@ def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """
     alike = Window.partitionBy("_batch", "_deleted", "_topic", "_partition", "_offset").orderBy(*map(quoted, key))
     commit = 2 * F.col("_batch") + F.when(F.col("_deleted"), 0).otherwise(1)
-    return changes.withColumn("_ordinal", (commit * ALIKE + F.row_number().over(alike) - 1).cast("bigint"))
+    return changes.withColumn("_ordinal", of_both(commit, F.row_number().over(alike) - 1))
 
 
 def place(rank: int) -> Column:

@@ -58,7 +58,7 @@ def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
         start, end = F.unix_millis(START), F.unix_millis(END)
         # No two of them reach each other: they would be one.
         found = new.unionByName(_parts(window, reachable, start, end, start - window.size, "were"))
-    net = [merged(partial).cast(types[partial.name]).alias(partial.name) for partial in partials]
+    net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
     together = (
         numbered(window, found)
         .groupBy(*cols(window.by), "_session")

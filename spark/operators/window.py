@@ -72,9 +72,7 @@ def reason(window: Window, span: Span) -> Column:
     """Why a new record is in no window; null if it is in one."""
     passed = millis(stream_time(span)) - window.grace
     at = F.unix_millis("_timestamp")
-    if window.kind == "sliding":  # the last window that a record takes part in begins right behind it
-        late = at + 1 + window.size < passed
-    elif window.kind == "session":
+    if window.kind in ("sliding", "session"):  # the last window that holds a record begins with it
         late = at + window.size < passed
     else:
         late = at - at % window.advance + window.size <= passed

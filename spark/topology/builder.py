@@ -15,6 +15,7 @@ from spark.topology.fold import fold_of
 from spark.topology.nodes import (
     Aggregate,
     Changes,
+    Closed,
     Fold,
     Join,
     Latest,
@@ -32,7 +33,7 @@ from spark.topology.nodes import (
     over,
 )
 from spark.topology.topology import Guarantee, OnDataLoss, Settings, Source, SourceKind, Table, Topology
-from spark.topology.words import title
+from spark.topology.words import by_arrival, title
 
 # "exactly_once" was Kafka's name before the second version, and is what many write.
 _GUARANTEES: Final[dict[str, Guarantee]] = {
@@ -325,7 +326,18 @@ def _scan(table: Table) -> Node:
     if is_stream(table.plan):
         scan = Scan(table.name, table.plan.key, table.plan.columns, appended=True)
         return Records(scan, of_changes=of_changes(table.plan))
-    return Scan(table.name, table.plan.key, table.plan.columns)
+    return Scan(table.name, table.plan.key, table.plan.columns, by_time=_closes(table.plan))
+
+
+def _closes(node: Node) -> bool:
+    """Whether a table has the rows of windows that time closed."""
+    match node:
+        case Select(source=source):
+            return _closes(source)
+        case Window(suppressed=suppressed):
+            return suppressed
+        case _:
+            return isinstance(node, Closed)
 
 
 def _over_scans(node: Node, scan_of: Mapping[Node, Node]) -> Node:
@@ -339,7 +351,10 @@ def _over_scans(node: Node, scan_of: Mapping[Node, Node]) -> Node:
         return over(right, seen) if isinstance(right, Select) else below(right)
 
     if isinstance(node, Join) and node.told is not None:
-        return replace(node, left=below(node.left), right=seen(node.right), told=below(node.told))
+        told = below(node.told)
+        if node.history is not None or by_arrival(Latest(told)):
+            return replace(node, left=below(node.left), right=seen(node.right), told=told)
+        node = replace(node, told=None)  # what a stored stream feeds may be older than what fed it before
     return over(node, below)
 
 

@@ -634,6 +634,10 @@ def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Plac
         given = f"the left key ({', '.join(left.key)})" if on is None else f"on={on!r}"
         do = f"write on=[...] with one expression over left columns for each of: {keys}"
         raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
+    names = tuple(column.name for column in right_key)
+    if on is None and left.key != names and set(left.key) == set(names):
+        what = f"the left key is ({', '.join(left.key)}), and the right key has another order: ({', '.join(names)})"
+        raise place.mistake(what, f"write on={list(map(quoted, names))}")
     looked_up = [parse_expression(text, source) for text in texts]
     for expression, column in zip(looked_up, right_key, strict=True):
         if None not in (expression.type, column.type) and expression.type != column.type:

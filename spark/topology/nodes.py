@@ -35,12 +35,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Scan:
-    """The rows of a stored table, or, if it is `appended` to, a stream's records: a landing (`_landing/<topic>`)."""
+    """The rows of a stored table, or, if it is `appended` to, a stream's records: a landing (`_landing/<topic>`).
+
+    `by_time`: the rows that one commit made came in the order of their event times, as those of windows that close do.
+    """
 
     table: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     appended: bool = False
+    by_time: bool = False
 
     @property
     def landing(self) -> bool:

@@ -437,3 +437,22 @@ def test_a_column_of_another_type_is_refused_by_name(doors: Doors, kafka: Kafka,
     with pytest.raises(PlanChanged, match="name is string, declared int"):
         landed(doors, other)
     assert log(doors, other) == ["CREATE TABLE", "WRITE"]
+
+
+def test_a_topic_made_anew_behind_the_cut_is_refused(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    topology = streaming(name)
+    [source] = topology.sources
+    send(kafka, name, *(Record(n, {"name": "old"}) for n in range(3)))
+    lake.land_all(doors, topology)
+    send(kafka, name, *(Record(n, {"name": "old"}) for n in (3, 4)))
+    cut = capture(kafka, topology)
+    kafka.admin().delete_topics([name])[name].result()
+    with pytest.raises(TopicMissing, match=name):
+        lake.until(lambda: not kafka.end_offsets([name]))
+    kafka.create_topic(name)
+    lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
+    send(kafka, name, *(Record(n, {"name": "new"}) for n in range(6)))
+    with pytest.raises(TopicRecreated, match="was deleted and created anew"):
+        land(doors, topology, source, cut, "behind")
+    assert [name for _, name in names(doors, topology)] == ["old"] * 3

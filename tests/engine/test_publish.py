@@ -447,3 +447,56 @@ def test_a_stream_is_published_record_by_record_and_a_window_once_it_is_closed(
         ({"sku": "bot", **bounds}, {"count": 1}, 20),
         ({"sku": "pen", **bounds}, {"count": 2}, 10),
     ]
+
+
+def priced(items: str, sink: str, *columns: str) -> Topology:
+    """Some columns of all items, published."""
+    builder = StreamsBuilder(f"priced-{items}")
+    builder.table(items, ITEMS).map_values(columns).materialize("priced").to(sink)
+    return builder.build()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_version_that_was_begun_is_ended_with_the_columns_it_had(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    items, sink = topic("items"), topic("sink")
+    both, one = priced(items, sink, "amount", "note"), priced(items, sink, "amount")
+
+    def step(*values: tuple[int, str]) -> None:
+        for key, (amount, note) in enumerate(values, 1):
+            send(kafka, items, Record(key, {"amount": amount, "note": note, "hidden": 0}, timestamp=AT))
+        lake.land_all(doors, both)
+        lake.step_all(doors, both)
+
+    step((1, ""), (1, ""), (1, ""), (1, ""))
+    publish(doors, both, both.table("priced"))
+    step((1, "new"), (2, ""), (2, ""), (2, ""))  # of the first item the note alone changes
+
+    def say(*_: object) -> None:
+        raise Crash
+
+    with pytest.raises(Crash):  # behind two of the four
+        publish(doors, both, both.table("priced"), say)
+    rebuild(doors, one, one.table("priced"), "rebuild")
+    publish(doors, one, one.table("priced"))
+    newest = dict(told.change for told in received(kafka, sink))
+    assert {key: value["amount"] for key, value in newest.items()} == {1: 1, 2: 2, 3: 2, 4: 2}
+
+
+def test_the_stored_changes_of_a_table_are_published_in_the_order_of_its_commits(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    items, sink = topic("items"), topic("sink")
+    builder = StreamsBuilder(f"changes-{items}")
+    counts = builder.table(items, ITEMS).group_by("note").count().materialize("counts")
+    counts.to_stream().materialize("changes").to(sink)
+    made = builder.build()
+    ada = {"amount": 1, "note": "ada", "hidden": 0}
+    for wave in ([Record(1, ada, timestamp=AT), Record(2, ada, timestamp=AT + 1)], [Record(2, None, timestamp=AT + 2)]):
+        send(kafka, items, *wave)
+        lake.land_all(doors, made)
+        lake.step_all(doors, made, items, "counts")
+    lake.step_all(doors, made, "changes")  # two commits at once: the newer row has the older coordinates
+    publish(doors, made, made.table("changes"))
+    assert [told.change for told in received(kafka, sink)] == [("ada", {"count": 2}), ("ada", {"count": 1})]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark.engine import position as positions
 from spark.engine import repair
 from spark.engine.doors import Doors
 from spark.engine.errors import InputChanged
@@ -229,6 +230,31 @@ def test_the_newest_of_the_stored_changes_of_a_table_are_its_rows(
     assert audit(doors, made, made.table("newest")).holds
 
 
+def doubled(items: str, value: str) -> Topology:
+    """The stored changes of what is computed of items, by an expression whose type Spark alone knows."""
+    builder = StreamsBuilder(f"doubled-{items}")
+    i = builder.table(items, Consumed.json(key="id bigint", value="v int")).map_values([f"{value} AS w"])
+    i.materialize("computed").to_stream().materialize("changes").to_table().materialize("newest")
+    return builder.build()
+
+
+def test_the_stored_changes_of_a_table_that_was_replaced_go_on_behind_a_rebuild(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+) -> None:
+    items, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    before, after = doubled(items, "v * 2"), doubled(items, "v * 2.5")
+    send(kafka, items, Record(1, {"v": 1}))
+    assert tick(doors, before, "before").failed == {}
+    rebuild(doors, after, after.table("computed"), "rebuild")  # of another type: replaced whole
+    assert "its changes end there" in str(tick(doors, after, "stopped").failed["changes"])
+    for table in ("changes", "newest"):
+        rebuild(doors, after, after.table(table), "rebuild")
+    send(kafka, items, Record(2, {"v": 2}))
+    assert tick(doors, after, "on").failed == {}
+    assert lake.rows(doors, after, "newest") == lake.rows(doors, after, "computed")
+    assert all(audit(doors, after, table).holds for table in after.tables)
+
+
 def kept(clicks: str, cheapest: int) -> Topology:
     """Dear clicks, as a stored stream and in sessions."""
     builder = StreamsBuilder(f"kept-{clicks}")
@@ -261,7 +287,7 @@ def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_
 
 
 def test_late_records_are_told_whatever_their_clock_said(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, doors = (
         topic("clicks", config={"message.timestamp.after.max.ms": str(2**63 - 1)}),
@@ -277,3 +303,12 @@ def test_late_records_are_told_whatever_their_clock_said(
     (dropped,) = late(doors, made, made.table("counted"), limit=9)
     assert (dropped.offset, dropped.timestamp) == (1, "2023-11-14 22:13:20.001")
     assert str(dropped.stream_time).startswith("+33658-09-27")
+    # Where the first commit is no longer told, nobody knows what it began with.
+    send(kafka, name, record("ada", 2, None))
+    assert tick(doors, made, "again").failed == {}
+    commits = list(positions.commits(lake.path(doors, made, "counted"), f"{made.name}/counted"))
+    with monkeypatch.context() as patched:
+        patched.setattr(positions, "commits", lambda *_, **__: iter(commits[:-1]))
+        assert late(doors, made, made.table("counted"), limit=9) == []
+        patched.setattr(positions, "commits", lambda *_, **__: iter(commits))
+        assert [one.reason for one in late(doors, made, made.table("counted"), limit=9)] == ["null value", "late"]

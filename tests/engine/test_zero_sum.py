@@ -57,6 +57,7 @@ def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[...
     rng = random.Random(20)
     name = topic("transfers", 2)
     doors, made = Doors(engine, lakehouse, kafka), topology(name)
+    failed: set[str] = set()
     for number, failing in enumerate(FAILING):
         records = []
         for _ in range(12):
@@ -67,6 +68,8 @@ def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[...
         send(kafka, name, *records)
         ticked = tick(doors, made, f"wave {number}", dict.fromkeys(failing, refuse))
         assert ticked.failed.keys() <= failing
+        failed |= ticked.failed.keys()
+    assert failed == set().union(*FAILING), "what was to fail did"
     return doors, made
 
 

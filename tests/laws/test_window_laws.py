@@ -113,7 +113,7 @@ class World:
 
     def slide(self, record: Record, at: int, k: str) -> None:
         """Join the windows that hold the record, and make those that are there because of it."""
-        if not self.is_open(at + 1 + SIZE):
+        if not self.is_open(at + SIZE):
             self.dropped["late"] += 1
             return
         for (key, start, end), members in self.held.items():

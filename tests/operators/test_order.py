@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.operators.order import LEFT, RIGHT, TABLE, place, reached, stream_time
+from spark.operators.order import LEFT, RIGHT, TABLE, of_both, place, reached, stream_time
 from tests.operators.drawn import Drawn, DrawnSpan
 from tests.simulation import later, visited
 
@@ -91,3 +91,14 @@ def in_turn(case: Case) -> list[tuple[object, ...]]:
         time = later(time, row["_timestamp"])
         found.append((row["_topic"], row["_partition"], row["_offset"], time))
     return found
+
+
+def test_a_number_of_two_is_in_the_order_of_both_and_told_apart_from_every_other(session: SparkSession) -> None:
+    some = [0, 1, 2, 15, 16, 2**16 - 1, 2**16, 2**41, 2**42 - 1, 2**42, 2**59]
+    pairs = sorted((one, other) for one in some for other in some[:8])
+    frame = session.createDataFrame(pairs, "one bigint, other bigint")
+    found = [row[0] for row in frame.orderBy("one", "other").select(of_both(F.col("one"), F.col("other"))).collect()]
+    assert len(set(found)) == len(pairs)
+    assert all(0 <= number < 2**59 for number in found)
+    short = [number for number, (one, other) in zip(found, pairs, strict=True) if one < 2**42 and other < 2**16]
+    assert short == sorted(short)

@@ -263,3 +263,14 @@ def test_publishing_changes_no_fingerprint_of_a_table() -> None:
     before, after = other.builder.build(), one.builder.build()
     assert after.fingerprint("orders") == before.fingerprint("orders")
     assert after.fingerprint() != before.fingerprint()
+
+
+def test_a_table_of_a_stored_stream_is_looked_up_at_the_pin() -> None:
+    builder = StreamsBuilder("t")
+    changes = builder.stream("changes", Consumed.json(key="id int", value="name string"))
+    clicks = builder.stream("clicks", Consumed.json(key="k int", value="id int"))
+    kept = changes.filter("name <> ''")
+    clicks.join(kept.to_table(), on="id", select=["right.name"]).materialize("named")
+    assert "as it was at the record's place" in builder.build().describe("named")
+    kept.materialize("kept")
+    assert "at the pin" in builder.build().describe("named")

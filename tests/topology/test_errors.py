@@ -515,6 +515,16 @@ def test_a_join_of_streams_reads_changes_where_they_are_kept(kept: bool) -> None
     assert "write .materialize(name) behind .to_stream()" in str(caught.value)
 
 
+def test_keys_of_equal_names_in_another_order_are_not_paired_by_their_place() -> None:
+    builder = StreamsBuilder("keys")
+    left = builder.table("left", Consumed.json(key="a bigint, b bigint", value="v int"))
+    right = builder.table("right", Consumed.json(key="b bigint, a bigint", value="w int"))
+    with pytest.raises(TopologyError) as caught:
+        left.join(right, select=["left.v", "right.w"])
+    assert "the left key is (a, b), and the right key has another order: (b, a)" in str(caught.value)
+    assert left.join(right, on=["b", "a"], select=["left.v", "right.w"])
+
+
 def test_lone_records_are_looked_up_and_counted() -> None:
     shop = Shop()
     lone = shop.clicks.left_join(shop.clicks, within=WINDOWS, select=["left.sku"]).materialize("lone")

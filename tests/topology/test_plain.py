@@ -44,7 +44,10 @@ def test_plain_data_reads_like_the_plan() -> None:
         "name": "large",
         "plan": {
             "is": "select",
-            "source": {"is": "scan", "table": "topic", "key": ["id"], "columns": columns, "appended": False},
+            "source": {
+                **{"is": "scan", "table": "topic", "key": ["id"], "columns": columns},
+                **{"appended": False, "by_time": False},
+            },
             "select": [["id", "id"], ["v", "v"]],
             "columns": columns,
             "where": "v > 'a'",
@@ -57,7 +60,14 @@ def test_plain_data_reads_like_the_plan() -> None:
 
 def test_a_field_that_has_its_default_is_no_part_of_a_fingerprint() -> None:
     scan = Scan("topic", ("id",), ())
-    assert to_plain(scan) == {"is": "scan", "table": "topic", "key": ["id"], "columns": [], "appended": False}
+    assert to_plain(scan) == {
+        "is": "scan",
+        "table": "topic",
+        "key": ["id"],
+        "columns": [],
+        "appended": False,
+        "by_time": False,
+    }
     assert to_plain(scan, defaults=False) == {"is": "scan", "table": "topic", "key": ["id"], "columns": []}
     assert to_plain(replace(scan, appended=True), defaults=False) != to_plain(scan, defaults=False)
 
