@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -83,8 +84,8 @@ class Log:
         return Log(list(self.versions), self.begun)
 
 
-class EngineGone(PySparkException):
-    """No answer came: the engine is gone, or the connection."""
+EngineGone = SparkConnectGrpcException
+"""No answer came: the engine is gone, or the connection."""
 
 
 def refused(condition: str) -> PySparkException:

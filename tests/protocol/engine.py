@@ -172,6 +172,7 @@ class Frame:
 
     schema = COLUMNS
     dtypes = (("k", "bigint"), ("v", "string"))
+    columns = ()
 
     def __init__(self, session: Session, rows: Callable[[], list[Row]]) -> None:
         self.session, self.computed = session, rows
@@ -181,7 +182,7 @@ class Frame:
         """The same rows."""
         return self
 
-    drop = limit = toDF = select
+    drop = limit = toDF = withColumns = select
 
     def where(self, condition: str) -> Frame:
         """No rows: nothing else is asked for."""
