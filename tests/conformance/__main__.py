@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from resources.engine import Engine
 from tests.conformance import golden, streams
-from tests.conformance.cases import DIVERGENT, KINDS, topology, worlds
+from tests.conformance.cases import DIVERGENT, KINDS, LIVE, topology, worlds
 from tests.conformance.compare import compared, told
 from tests.conformance.divergences import divergences
 from tests.conformance.divergences import kinds as divergent
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.conformance.cases import Kind, World
     from tests.conformance.compare import Compared
 
-EVERY = KINDS | DIVERGENT | streams.EVERY
+EVERY = KINDS | LIVE | DIVERGENT | streams.EVERY
 GOLDEN_SEED, GOLDEN_WORLDS = 1, 16
 
 
@@ -49,7 +49,7 @@ def main(record: bool, cases: int, seed: int | None, names: tuple[str, ...]) -> 
             engine.start()
             try:
                 live = Live(oracle, engine.session(), cases, int(time.time()) if seed is None else seed)
-                asked = names or (*KINDS, *streams.EVERY)
+                asked = names or (*KINDS, *LIVE, *streams.EVERY)
                 equal = all([live.emits(EVERY[n]) if n in streams.EVERY else live.equal(EVERY[n]) for n in asked])
             finally:
                 engine.stop()

@@ -148,6 +148,8 @@ TOPICS = {
         time=late_and_unique,
         versioned="1d",
     ),
+    "lines": Topic("world int, line int", "k int, q int", {"line": KEYS}, {"k": one_of(1, 2, 3, 4, None), "q": NUMBER}),
+    "old_same": Topic("world int, k int", "n int", {"k": KEYS}, {"n": NUMBER}, time=late_and_unique, versioned="1d"),
     "old_right": Topic(
         "world int, f string", "n int", {"f": STRINGS}, {"n": NUMBER}, time=late_and_unique, versioned="1d"
     ),
@@ -191,6 +193,17 @@ def _filtered_sides(of: Sources) -> KTable:
 def _chain(of: Sources) -> KTable:
     first = of.table("left").join(of.table("right"), on=F, select=["left.v", "right.n", "right.c"])
     return first.left_join(of.table("third"), on=["world", "c"], select=["left.*", "right.m"])
+
+
+def _chain_of_four(of: Sources) -> KTable:
+    ordered = of.table("lines").join(of.table("left"), on=["world", "k"], select=["left.q", "right.f"])
+    bought = ordered.join(of.table("right"), on=F, select=["left.q", "right.n", "right.c"])
+    return bought.left_join(of.table("third"), on=["world", "c"], select=["left.*", "right.m"])
+
+
+def _three_of_one_key(of: Sources) -> KTable:
+    first = of.table("left").left_join(of.table("same"), select=["left.v", "right.n"])
+    return first.join(of.table("rates"), select=["left.*", "right.n AS rate"])
 
 
 def _chain_on_the_right(of: Sources) -> KTable:
@@ -308,6 +321,30 @@ KINDS = {
         ),
     )
 }
+
+LIVE = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "self_join_inner",
+            lambda of: of.table("left").join(of.table("left"), on=BOSS, select=["left.v", "right.v AS above"]),
+            times={"left": (RIGHT_ALONE,)},
+        ),
+        Kind("pk_three", _three_of_one_key, times={"same tombstone": (TOMBSTONE,)}),
+        Kind("chain_of_four", _chain_of_four, times={t: (RIGHT_ALONE,) for t in ("lines", "left", "right", "third")}),
+        Kind(
+            "global_left",
+            lambda of: of.table("left").left_join(of.global_table("anywhere"), on=F, select=["left.v", "right.n"]),
+            times={"anywhere": (RIGHT_ALONE,)},
+        ),
+        Kind(
+            "versioned_pk",
+            lambda of: of.table("old_left").outer_join(of.table("old_same"), select=["left.v", "right.n"]),
+            times={"old_left tombstone": (TOMBSTONE,), "old_same tombstone": (TOMBSTONE,)},
+        ),
+    )
+}
+"""Kinds of which no answers are recorded: they are asked live alone."""
 
 DIVERGENT = {kind.name: kind for kind in (Kind("same_side_twice", _same_side_twice),)}
 """Kinds that divergences.yaml alone has cases of: there Kafka's tables are not what their query says."""

@@ -46,6 +46,11 @@ def _filtered(of: Sources) -> KStream:
     return taps.outer_join(of.stream("tips").filter("v > 0"), within=NEAR, select=["left.v", "right.v AS w"])
 
 
+def _merged(of: Sources) -> KStream:
+    both = of.stream("taps").map_values(["v"]).merge(of.stream("tips").filter("v IS NULL OR v > 0"))
+    return both.left_join(of.stream("tips"), within=NEAR, select=PAIR)
+
+
 def _chain(of: Sources) -> KStream:
     first = of.stream("taps").left_join(of.global_table("names"), on=F, select=["left.*", "right.n"])
     return first.join(of.global_table("names"), on=["world", "CASE WHEN n > 1 THEN 'a' ELSE f END"], select=BOTH)
@@ -128,9 +133,18 @@ VERSIONED = {
         ),
     )
 }
+LIVE = {
+    kind.name: kind
+    for kind in (
+        Kind("ss_self_left", lambda of: of.stream("tips").left_join(of.stream("tips"), within=NEAR, select=PAIR)),
+        Kind("ss_merged", _merged),
+    )
+}
+"""Kinds of which no answers are recorded: they are asked live alone."""
+
 RECORDED = {"streams": KINDS, "versioned": VERSIONED}
 """The kinds by the run that they are recorded in."""
-EVERY = KINDS | VERSIONED
+EVERY = KINDS | VERSIONED | LIVE
 
 
 def histories(asked: Topology, seed: int, count: int) -> list[World]:
