@@ -212,3 +212,20 @@ def test_rows_are_told_by_key(session: SparkSession) -> None:
     for number in (10, 2, 1):
         driver.pipe("customers", key=number, value={"name": "Ada"})
     assert [row["customer_id"] for row in driver.table("customers")] == [1, 2, 10]
+
+
+@pytest.mark.parametrize("batch", ["each", "all"])
+def test_rows_of_windows_that_overlap_come_as_their_windows_close(
+    session: SparkSession, batch: Literal["each", "all"]
+) -> None:
+    builder = StreamsBuilder("overlapping")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    hopping, closed = TimeWindows.of("10ms", advance="5ms", grace="0ms"), Suppressed.until_window_closes()
+    counted = clicks.group_by("sku").windowed_by(hopping).count().suppress(closed).materialize("counted")
+    told = counted.to_stream().materialize("told")
+    told.group_by("sku").windowed_by(TimeWindows.of("2ms", grace="0ms")).count("rows").materialize("again")
+    driver = TopologyTestDriver(builder.build(), batch, session)
+    for sku, at in (("pen", 6), ("ink", 9), ("cap", 10), ("cap", 15), ("cap", 40)):
+        driver.pipe("clicks", key="ada", value={"sku": sku}, timestamp=at)
+    again = [(row["sku"], row["rows"]) for row in driver.table("again") if row["sku"] != "cap"]
+    assert again == [("ink", 2), ("pen", 1)]  # the second window of the pen closes behind the first one of the ink

@@ -60,13 +60,7 @@ class Pinned:
 
     def _stored(self, scan: Scan, there: set[str]) -> DataFrame:
         """All rows; `there` are the columns that the table has at this version."""
-        frame = self._frame(scan)
-        later = {
-            column.name: F.lit(None).cast(column.type) if column.type else F.lit(None)
-            for column in scan.columns
-            if column.name not in there
-        }
-        frame = frame.withColumns(later) if later else frame
+        frame = _with_later(self._frame(scan), scan, there)
         return frame if scan.appended else frame.select(*_columns(scan))
 
     def records(self, scan: Scan) -> DataFrame:
@@ -107,13 +101,9 @@ class Pinned:
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
         """The change feed of a stored table, from a version on."""
-        return (
-            self.session.read.option("readChangeFeed", "true")
-            .option("startingVersion", since)
-            .option("endingVersion", self.inputs[scan.table].version)
-            .format("delta")
-            .load(self.path(scan))
-        )
+        read = self.session.read.option("readChangeFeed", "true").option("startingVersion", since)
+        feed = read.option("endingVersion", self.inputs[scan.table].version).format("delta").load(self.path(scan))
+        return _with_later(feed, scan, self._there(scan))
 
     def keys(self, scan: Scan) -> DataFrame:
         """The keys of a stored table, whatever its other columns were."""
@@ -427,6 +417,14 @@ class Beginning:
         if scan.appended:
             return placed(scan, self.after.appended(scan))
         return reached(self.after.changelog(scan), scan.by_time)
+
+
+def _with_later(frame: DataFrame, scan: Scan, there: set[str]) -> DataFrame:
+    """The rows, null in columns that their table gained after a version that had those that are `there`."""
+    known = {name.lower() for name in there}
+    later = {column.name: column.type for column in scan.columns if column.name.lower() not in known}
+    nulls = {name: F.lit(None).cast(kind) if kind else F.lit(None) for name, kind in later.items()}
+    return frame.withColumns(nulls) if nulls else frame
 
 
 def version_of(session: SparkSession, path: str, version: int, plan: Node | None = None) -> DataFrame:

@@ -7,6 +7,7 @@ its inputs had none of them. So it gains them by name alone, and its next step g
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 def definition(topology: Topology, target: Table) -> str:
     """What a table is computed by, as text that is kept with the table: to compare, and to show."""
-    columns = [column.name for column in target.plan.columns]
-    told = {"fingerprint": topology.fingerprint(target.name), "is": topology.describe(target.name), "columns": columns}
-    return json.dumps(told)
+    return json.dumps({"fingerprint": topology.fingerprint(target.name), "is": topology.describe(target.name)})
 
 
 def check_definition(topology: Topology, target: Table, state: State) -> None:
@@ -58,43 +57,43 @@ def agreed(doors: Doors, topology: Topology, target: Table, state: State) -> Sta
     try:
         check_definition(topology, target, state)
     except PlanChanged:
-        name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
         columns = _gained(doors, topology, target, state)
-        if not columns:
+        if columns is None:
             raise
-        session = doors.engine.session()
-        try:
-            add_columns(session, path, columns)
-            with races():  # another run says so too
-                table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
-        finally:
-            session.stop()
+    else:
+        return state
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    session = doors.engine.session()
+    try:
+        add_columns(session, path, columns)
+        with races():  # another run says so too
+            table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
         now = positions.read(path, name)
         assert now is not None, "a table that gained columns is there"
         check_definition(topology, target, now)
-        return now
-    return state
+        # Whoever still had the older definition may have stepped meanwhile, past what the inputs have in them now.
+        known = replace(now, properties=now.properties | {table.DEFINITION: state.properties[table.DEFINITION]})
+        if now.position.inputs != state.position.inputs and _gained(doors, topology, target, known) is None:
+            table.set_properties(session, path, {table.DEFINITION: state.properties[table.DEFINITION]})
+            check_definition(topology, target, known)
+    finally:
+        session.stop()
+    return now
 
 
-def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str]:
-    """The columns, by name and type, that a table passes on of inputs that had none of them; {} if there is more."""
-    stored = json.loads(state.properties[table.DEFINITION])
-    had = stored.get("columns")  # tables that were made before this was kept are rebuilt
-    new = {column.name: column.type for column in target.plan.columns if had is not None and column.name not in had}
-    kinds = {name: kind for name, kind in new.items() if kind is not None}
-    taken = topology.gained(target.name, new, stored["fingerprint"])
-    if kinds != new or any(_had(doors, topology, state, scan.table, names) for scan, names in taken.items()):
-        return {}
-    return kinds if taken else {}
-
-
-def _had(doors: Doors, topology: Topology, state: State, name: str, columns: set[str]) -> bool:
-    """Whether an input had some of its columns already where a table was computed from it, as far as anybody knows."""
-    pinned = state.position.inputs.get(name)
-    if pinned is None:
-        return False
-    try:
-        fields = DeltaTable(doors.lakehouse.table(topology.name, name), pinned.version).schema().fields
-    except DeltaError:
-        return True
-    return any(field.name in columns for field in fields)
+def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+    """The columns, by name and type, that a table passes on of inputs that had none of them; None if there is more."""
+    gained: dict[str, set[str]] = {}
+    for scan in target.inputs:
+        pinned = state.position.inputs.get(scan.table)
+        if pinned is None:
+            return None
+        try:
+            fields = DeltaTable(doors.lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
+        except DeltaError:
+            return None  # nobody knows any more what it had
+        gained[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
+    columns = topology.gained(target.name, gained, json.loads(state.properties[table.DEFINITION])["fingerprint"])
+    if columns is None or any(column.type is None for column in columns):
+        return None
+    return {column.name: column.type for column in columns if column.type is not None}

@@ -40,12 +40,13 @@ from spark.engine.stream import identity
 from spark.operators.algebra import cols
 from spark.operators.order import micros
 from spark.serdes.json import encode_key, encode_value
-from spark.topology.nodes import is_stream, of_changes
+from spark.topology.nodes import WINDOW, is_stream, of_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql.types import DataType, StructType
 
     from spark.engine.doors import Doors, Kafka, Publisher
     from spark.engine.kept import Kept
@@ -309,6 +310,12 @@ def _telling_last(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
         yield waiting, True
 
 
+def _own_columns(schema: StructType) -> dict[str, DataType | str]:
+    """The columns of a stored table that are not ours, but for the bounds of windows."""
+    bounds = {column.name for column in WINDOW}
+    return {field.name: field.dataType for field in schema if field.name in bounds or not field.name.startswith("_")}
+
+
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
@@ -370,12 +377,12 @@ class Feed:
                 f"version {version} of {self.name} replaced its key, {', '.join(key)}, and topic {self.target.topic} "
                 f"has records of the former one. {_remedy(self.target)}"
             )
-        own = {name: kind for name, kind in after.dtypes if not name.startswith("_")} if begun else None
+        own = _own_columns(after.schema) if begun else None
         sides = (self._encoded(before, version, F.lit(False), own), self._encoded(after, version, F.lit(True), own))
         return sides[0].unionByName(sides[1])
 
     def _encoded(
-        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, str] | None = None
+        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, DataType | str] | None = None
     ) -> DataFrame:
         """Rows as the topic has them (`_row`), with their version, whether they are in it, and their place.
 

@@ -282,10 +282,12 @@ def _check_streams(doors: Doors, topology: Topology, target: Table, state: State
             continue
         name = f"{topology.name}/{scan.table}"
         if not scan.appended:
+            if scan not in drives(target.plan):
+                continue
             path = doors.lakehouse.table(topology.name, scan.table)
             now = positions.read(path, name)
             told = positions.changed(path, name, pinned.version, pinned.version if now is None else now.version)
-            if scan in drives(target.plan) and any(commit.replaced for commit in told):
+            if any(commit.replaced for commit in told):
                 raise PlanChanged(f"{name} was replaced")
             continue
         first = [*positions.every(doors.lakehouse.table(topology.name, scan.table), name)][-1:]

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from spark.engine import position as positions
 from spark.engine.commit import METADATA, races
-from spark.engine.errors import PositionLost
+from spark.engine.errors import NotCommitted, PositionLost
 from spark.engine.merge import literal
 from spark.engine.position import Position, State
 from spark.topology.ddl import quoted
@@ -33,6 +33,7 @@ PROPERTIES = {
 
 PAUSE = 0.1  # seconds between two looks for a table that another run is creating
 TRIES = 5  # lost races before columns are added no more
+WITHOUT_ZONE = "timestamp_ntz"  # a type that old readers of Delta do not know
 APPEARS = 20  # looks: the commit that creates a table takes a tenth of the time
 
 DEFINITION = "tidetable.definition"
@@ -101,14 +102,21 @@ def anchor(session: SparkSession, path: str, position: Position, definition: str
 
 
 def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
-    """Add columns, by name and type, unless they are there."""
+    """Add columns, by name and type, unless they are there; no two differ in case alone."""
     for _ in range(TRIES):
-        there = session.read.format("delta").load(path).columns  # also what a run added that died before it said so
-        new = ", ".join(f"{quoted(column)} {kind}" for column, kind in kinds.items() if column not in there)
+        # Also what a run added that died before it said so.
+        there = {column.lower() for column in session.read.format("delta").load(path).columns}
+        new = {column: kind for column, kind in kinds.items() if column.lower() not in there}
         if not new:
-            break
+            return
         with races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
-            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({new})").collect()
+            if any(
+                WITHOUT_ZONE in kind for kind in new.values()
+            ):  # Delta has it by this alone in a table that is there
+                set_properties(session, path, {"delta.feature.timestampNtz": "supported"})
+            columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in new.items())
+            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({columns})").collect()
+    raise NotCommitted(f"{path}: {TRIES} times another run changed the columns first")
 
 
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:

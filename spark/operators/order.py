@@ -36,9 +36,9 @@ WHOLE = 58
 def reached(records: DataFrame, by_time: bool = False) -> DataFrame:
     """A span's records of one source with `_reached`: those without key or value count as well.
 
-    `by_time` says that those of one commit came in the order of their times, not of their offsets.
+    `by_time` says that they are rows of windows, and those of one commit came as their windows closed.
     """
-    order = ("_batch", *(("_timestamp",) if by_time else ()), "_offset", "_ordinal")
+    order = ("_batch", *(("_window_end", "_timestamp") if by_time else ()), "_offset", "_ordinal")
     partition = Window.partitionBy("_topic", "_partition").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
     return records.withColumn("_reached", F.max(micros()).over(partition))
 

@@ -635,9 +635,10 @@ def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Plac
         do = f"write on=[...] with one expression over left columns for each of: {keys}"
         raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
     names = tuple(column.name for column in right_key)
-    if on is None and left.key != names and set(left.key) == set(names):
+    ours, theirs = ([name.lower() for name in key] for key in (left.key, names))
+    if on is None and ours != theirs and set(ours) == set(theirs):
         what = f"the left key is ({', '.join(left.key)}), and the right key has another order: ({', '.join(names)})"
-        raise place.mistake(what, f"write on={list(map(quoted, names))}")
+        raise place.mistake(what, "declare the two keys in one order")
     looked_up = [parse_expression(text, source) for text in texts]
     for expression, column in zip(looked_up, right_key, strict=True):
         if None not in (expression.type, column.type) and expression.type != column.type:

@@ -37,7 +37,7 @@ class Line:
 class Scan:
     """The rows of a stored table, or, if it is `appended` to, a stream's records: a landing (`_landing/<topic>`).
 
-    `by_time`: the rows that one commit made came in the order of their event times, as those of windows that close do.
+    `by_time`: they are rows of windows, each of which came when time had closed its own.
     """
 
     table: str

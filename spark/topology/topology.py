@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
@@ -12,7 +11,7 @@ from spark.topology.consumed import Consumed as Consumed  # a source's part, and
 from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.gained import Taken, without
+from spark.topology.gained import Gained, before
 from spark.topology.nodes import (
     Aggregate,
     Changes,
@@ -160,11 +159,13 @@ class Topology:
             return _hash(to_plain(self, defaults=False))
         return self._fingerprint(self.table(table).plan)
 
-    def gained(self, table: str, columns: Collection[str], fingerprint: str) -> Taken:
-        """The columns of inputs that some of a table's own are, if without these it has this fingerprint; else {}."""
-        taken: Taken = {}
-        before = without(self.table(table).plan, columns, taken)
-        return taken if self._fingerprint(before) == fingerprint else {}
+    def gained(self, table: str, gained: Gained, fingerprint: str) -> tuple[Column, ...] | None:
+        """The columns that a table has because its inputs gained some; None if it had another fingerprint without."""
+        plan = self.table(table).plan
+        was = before(plan, gained)
+        if self._fingerprint(was) != fingerprint:
+            return None
+        return tuple(column for column in plan.columns if column not in was.columns)
 
     def _fingerprint(self, plan: Node) -> str:
         # A topic's table holds what was decoded: no rule of expressions changes it.

@@ -522,6 +522,7 @@ def test_keys_of_equal_names_in_another_order_are_not_paired_by_their_place() ->
     with pytest.raises(TopologyError) as caught:
         left.join(right, select=["left.v", "right.w"])
     assert "the left key is (a, b), and the right key has another order: (b, a)" in str(caught.value)
+    assert "declare the two keys in one order" in str(caught.value)
     assert left.join(right, on=["b", "a"], select=["left.v", "right.w"])
 
 
