@@ -152,8 +152,10 @@ def _judge_published(verdict: Verdict, doors: Doors, kafka: Kafka, topology: Top
     found = [(int(one.headers["tidetable.version"]), *_change(one), one.timestamp) for one in told]
     begun = min(version for version, *_ in found)
     whole = {"tidetable.whole" in one.headers for one in told if int(one.headers["tidetable.version"]) == begun}
-    verdict.equal(f"{topic} begins with all rows of {name}", whole, {True})
-    wanted = _feed(lake.path(doors, topology, name), topology.table(name).plan.key[0], begun)
+    path = lake.path(doors, topology, name)
+    if whole != {True} and lake.listed(path, begun - 1) != []:  # a topic that began with an empty table has none
+        verdict.wrong.append(f"{topic} does not begin with all rows of {name}")
+    wanted = _feed(path, topology.table(name).plan.key[0], begun)
     verdict.published += len(told)
     _compare_by_key(verdict, topic, found, wanted)
     last: dict[Key, lake.Row] = {}
