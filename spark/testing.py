@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from difflib import ndiff
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import SparkSession
@@ -251,6 +252,20 @@ class TopologyTestDriver:
         stored = self._tables[name].rows
         columns = [column.name for column in table.plan.columns]
         return [{column: stored[key][column] for column in columns} for key in sorted(stored, key=_sortable)]
+
+    def expect(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
+        """Compare a stored table with the rows it should have, in whatever order.
+
+        Raises:
+            AssertionError: it has others; says which, line by line.
+            TopologyError: the topology has no such table.
+        """
+        key = self._topology.table(name).plan.key
+        wanted = sorted(rows, key=lambda row: _sortable(tuple(row.get(column) for column in key)))
+        found = self.table(name)
+        if found != wanted:
+            lines = ndiff([repr(dict(row)) for row in wanted], [repr(row) for row in found])
+            raise AssertionError("\n".join([f"{name} is another table (- wanted, + found):", *lines]))
 
     def records(self, name: str) -> list[dict[str, object]]:
         """What a stored table sent to those who follow it, in order: `key`, and `value`, which is None for a tombstone.

@@ -229,3 +229,18 @@ def test_rows_of_windows_that_overlap_come_as_their_windows_close(
         driver.pipe("clicks", key="ada", value={"sku": sku}, timestamp=at)
     again = [(row["sku"], row["rows"]) for row in driver.table("again") if row["sku"] != "cap"]
     assert again == [("ink", 2), ("pen", 1)]  # the second window of the pen closes behind the first one of the ink
+
+
+def test_a_table_that_is_another_one_is_told_row_by_row(session: SparkSession) -> None:
+    driver = TopologyTestDriver(topology(), session=session)
+    for number, name in ((2, "Ben"), (10, "Ada")):
+        driver.pipe("customers", key=number, value={"name": name})
+    driver.expect("customers", [{"customer_id": 10, "name": "Ada"}, {"customer_id": 2, "name": "Ben"}])
+    with pytest.raises(AssertionError) as caught:
+        driver.expect("customers", [{"customer_id": 2, "name": "Bea"}, {"customer_id": 10, "name": "Ada"}])
+    head, *lines = str(caught.value).splitlines()
+    assert head == "customers is another table (- wanted, + found):"
+    assert [line for line in lines if line[0] in "-+"] == [
+        "- {'customer_id': 2, 'name': 'Bea'}",
+        "+ {'customer_id': 2, 'name': 'Ben'}",
+    ]
