@@ -265,7 +265,8 @@ class TopologyTestDriver:
         found = self.table(name)
         if found != wanted:
             lines = ndiff([repr(dict(row)) for row in wanted], [repr(row) for row in found])
-            raise AssertionError("\n".join([f"{name} is another table (- wanted, + found):", *lines]))
+            told = [f"{name} is another table (- wanted, + found):", *(line.rstrip() for line in lines)]
+            raise AssertionError("\n".join(told))
 
     def records(self, name: str) -> list[dict[str, object]]:
         """What a stored table sent to those who follow it, in order: `key`, and `value`, which is None for a tombstone.
