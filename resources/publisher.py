@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -27,7 +27,6 @@ POSITION = 0
 
 OVERTAKEN = {
     KafkaError._FENCED,
-    KafkaError._FATAL,  # what a fenced producer says from then on
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
@@ -62,12 +61,11 @@ class Publisher:
         # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
         sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
         self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
-        if exactly_once:
-            try:
+        with ExitStack() as undoing:
+            undoing.callback(self._consumer.close)  # nobody enters what did not open, nor leaves it
+            if exactly_once:
                 self._insist(lambda: self._producer.init_transactions(TIMEOUT))
-            except BaseException:
-                self._consumer.close()  # nobody enters what did not open, nor leaves it
-                raise
+            undoing.pop_all()
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -76,11 +74,16 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Abort what is not committed."""
+        """Abort what is not committed, and say by name what the client refused."""
+        told = _cause(error) if isinstance(error, SystemError) else error
+        refused = self._refused(told) if isinstance(told, KafkaException) else None
         if self._begun and self._exactly_once:
-            with suppress(KafkaException):  # the next one to open this name aborts it, as the broker does in a while
+            # The next one to open this name aborts it, as the broker does in a while.
+            with suppress(KafkaException, SystemError):
                 self._producer.abort_transaction(TIMEOUT)
         self._consumer.close()
+        if refused is not None:
+            raise refused from error
 
     def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
         """Send a record; a timestamp is in milliseconds since 1970, None is now."""
@@ -97,8 +100,6 @@ class Publisher:
                 )
             except BufferError:
                 self._producer.poll(BLOCKED)
-            except KafkaException as error:
-                raise self._refused(error) from error
             else:
                 self._producer.poll(0)
                 return
@@ -154,10 +155,7 @@ class Publisher:
 
     def _begin(self) -> None:
         if self._exactly_once and not self._begun:
-            try:
-                self._producer.begin_transaction()
-            except KafkaException as error:
-                raise self._refused(error) from error
+            self._producer.begin_transaction()
         self._begun = True
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
@@ -177,15 +175,34 @@ class Publisher:
                 return
 
     def _refused(self, error: KafkaException) -> Exception:
+        error = self._reason(error)
         if self._exactly_once and error.args[0].code() in OVERTAKEN:
             return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
         deadline = time.monotonic() + BLOCKED
         while not self._failed and len(self._producer) and time.monotonic() < deadline:
-            self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
         for code in (failed.code() for failed in (*self._failed, error.args[0])):
             if code in REFUSED:
                 return RecordRefused(f"topic {self._topic} refuses a record of {self._name}: {REFUSED[code]}")
         return self._kafka.unavailable(error)
+
+    def _reason(self, error: KafkaException) -> KafkaException:
+        """Why, of an error that says no more than that it is fatal: a call about the transaction tells."""
+        if self._exactly_once and error.args[0].code() == KafkaError._FATAL:
+            try:
+                self._producer.abort_transaction(TIMEOUT)
+            except KafkaException as reason:
+                return reason
+            except SystemError as reason:
+                return _cause(reason)
+        return error
+
+
+def _cause(error: SystemError) -> KafkaException:
+    """What is fatal is raised where the reports of records are handed out, which fail of it in turn."""
+    cause = error.__cause__
+    return cause if isinstance(cause, KafkaException) else KafkaException(KafkaError(KafkaError._FATAL))
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -20,7 +20,7 @@ from spark.operators.order import micros, reached, told_apart
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -49,6 +49,8 @@ class Pinned:
     cut: Cut
     known: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
     """By an input and a version of it, the one that is read in its place."""
+    columns: dict[tuple[str, int], set[str]] = field(default_factory=dict, compare=False, repr=False)
+    """By an input and a version that is read of it, its columns: a feed and two snapshots ask for them."""
 
     def path(self, scan: Scan) -> str:
         """Where an input is."""
@@ -130,13 +132,18 @@ class Pinned:
     def _there(self, scan: Scan) -> set[str]:
         """The columns that an input has there."""
         version = None if scan.landing else self._version(scan)
+        if version is not None and (scan.table, version) in self.columns:
+            return self.columns[scan.table, version]
         try:
-            return {field.name for field in DeltaTable(self.path(scan), version).schema().fields}
+            there = {field.name for field in DeltaTable(self.path(scan), version).schema().fields}
         except DeltaError as error:
             raise InputChanged(
                 f"{self.topology}/{scan.table} has no version {version} any more: {error}. "
                 f"Run `tidetable rebuild` for the tables that read it"
             ) from error
+        if version is not None:  # a landing may gain columns at any moment
+            self.columns[scan.table, version] = there
+        return there
 
 
 @dataclass(frozen=True)
@@ -419,10 +426,10 @@ class Beginning:
         return reached(self.after.changelog(scan), scan.by_time)
 
 
-def _with_later(frame: DataFrame, scan: Scan, there: set[str]) -> DataFrame:
-    """The rows, null in columns that their table gained after a version that had those that are `there`."""
+def _with_later(frame: DataFrame, node: Node, there: Iterable[str]) -> DataFrame:
+    """The rows, null in a node's columns that their table gained after a version that had those that are `there`."""
     known = {name.lower() for name in there}
-    later = {column.name: column.type for column in scan.columns if column.name.lower() not in known}
+    later = {column.name: column.type for column in node.columns if column.name.lower() not in known}
     nulls = {name: F.lit(None).cast(kind) if kind else F.lit(None) for name, kind in later.items()}
     return frame.withColumns(nulls) if nulls else frame
 
@@ -430,11 +437,7 @@ def _with_later(frame: DataFrame, scan: Scan, there: set[str]) -> DataFrame:
 def version_of(session: SparkSession, path: str, version: int, plan: Node | None = None) -> DataFrame:
     """A stored table as it was in a version; null in those of a plan's columns that it gained later."""
     frame = session.read.format("delta").option("versionAsOf", version).load(path)
-    if plan is None:
-        return frame
-    there = set(frame.columns)
-    later = {column.name: column.type for column in plan.columns if column.name not in there and column.type}
-    return frame.withColumns({name: F.lit(None).cast(kind) for name, kind in later.items()}) if later else frame
+    return frame if plan is None else _with_later(frame, plan, frame.columns)
 
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:

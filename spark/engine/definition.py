@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark.engine import commit, table
 from spark.engine import position as positions
-from spark.engine import table
 from spark.engine.commit import races
-from spark.engine.errors import PlanChanged
+from spark.engine.errors import NotCommitted, PlanChanged
 from spark.engine.table import add_columns
 
 if TYPE_CHECKING:
     from spark.engine.doors import Doors
     from spark.engine.position import State
     from spark.topology.topology import Table, Topology
+
+TRIES = 5  # lost races before columns are gained no more; each one means that another run did make a step
 
 
 def definition(topology: Topology, target: Table) -> str:
@@ -48,8 +50,44 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     )
 
 
-def agreed(doors: Doors, topology: Topology, target: Table, state: State) -> State:
+def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: str) -> State:
     """The state of a table that the given definition computed, maybe but for columns that it gains now.
+
+    Raises:
+        PlanChanged: the definition differs in something else.
+        NotCommitted: other runs kept committing first.
+    """
+    columns = gaining(doors, topology, target, state)
+    if columns is None:
+        return state
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    session = doors.engine.session()
+    try:
+        add_columns(session, path, columns)
+        with races():  # another run says so too
+            table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
+        nothing = session.read.format("delta").load(path).where("false")
+        for _ in range(TRIES):
+            now = positions.read(path, name)
+            assert now is not None, "a table that gained columns is there"
+            check_definition(topology, target, now)
+            # Whoever still had the older definition may have stepped meanwhile, past what the inputs have in them now.
+            known = replace(now, properties=now.properties | {table.DEFINITION: state.properties[table.DEFINITION]})
+            if now.position.inputs != state.position.inputs and _gained(doors, topology, target, known) is None:
+                table.set_properties(session, path, {table.DEFINITION: state.properties[table.DEFINITION]})
+                check_definition(topology, target, known)
+            # And may still be about to, from the state that was proven: this takes its number away.
+            position = replace(now.position, n=now.position.n + 1, run=run, data_version=now.data_version)
+            done = commit.append(nothing, path, replace(position, whole=False, restored=None))
+            if done is not None:
+                return done
+    finally:
+        session.stop()
+    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+
+
+def gaining(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+    """The columns, by name and type, that a table gains in its next step; None if its definition is the given one.
 
     Raises:
         PlanChanged: the definition differs in something else.
@@ -60,25 +98,8 @@ def agreed(doors: Doors, topology: Topology, target: Table, state: State) -> Sta
         columns = _gained(doors, topology, target, state)
         if columns is None:
             raise
-    else:
-        return state
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    session = doors.engine.session()
-    try:
-        add_columns(session, path, columns)
-        with races():  # another run says so too
-            table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
-        now = positions.read(path, name)
-        assert now is not None, "a table that gained columns is there"
-        check_definition(topology, target, now)
-        # Whoever still had the older definition may have stepped meanwhile, past what the inputs have in them now.
-        known = replace(now, properties=now.properties | {table.DEFINITION: state.properties[table.DEFINITION]})
-        if now.position.inputs != state.position.inputs and _gained(doors, topology, target, known) is None:
-            table.set_properties(session, path, {table.DEFINITION: state.properties[table.DEFINITION]})
-            check_definition(topology, target, known)
-    finally:
-        session.stop()
-    return now
+        return columns
+    return None
 
 
 def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:

@@ -58,9 +58,7 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dr
                 newest = records.orderBy("_topic", "_partition", "_offset", ascending=False).limit(limit - len(found))
                 at = F.timestamp_micros(stream_time(span))
                 # As text: a time of any clock, also one that Python has no datetime for.
-                times = (
-                    time.cast("string").alias(name) for time, name in ((F.col("_timestamp"), "_timestamp"), (at, "_at"))
-                )
+                times = (time.cast("string") for time in (F.col("_timestamp"), at))
                 rows = newest.select(*IDENTITY[:3], "_reason", *times).collect()
                 found += [
                     Dropped(topic, partition, offset, reason, timestamp, reached, made.version)

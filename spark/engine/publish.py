@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
-from spark.engine.definition import check_definition
+from spark.engine.definition import gaining
 from spark.engine.errors import InputChanged, PlanChanged, condition
 from spark.engine.kept import keeping
 from spark.engine.step import CHANGES_LOST
@@ -152,7 +152,7 @@ def publish(
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
             return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
-        check_definition(topology, target, state)
+        gaining(doors, topology, target, state)  # such columns are null in what it has
         aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now)
         if sent == aim:
             publisher.commit(aim.version, aim.to_json())
@@ -253,13 +253,14 @@ def _telling(name: str, target: Table) -> Iterator[None]:
 def _sending(
     publisher: Publisher,
     name: str,
-    records: Iterator[Record],
+    records: Iterator[Record | None],
     sent: Sent | None,
     aim: Sent,
     say: Callable[[Sent, int], None] | None,
 ) -> Published:
     """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
     uncommitted, count, tombstones, transactions = 0, 0, 0, 0
+    last: Record | None = None
 
     def commit(at: Sent) -> None:
         publisher.commit(at.version, at.to_json())
@@ -267,10 +268,13 @@ def _sending(
             say(at, count)
 
     for record in records:
-        publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
-        uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
-        if uncommitted == BATCH:  # before the next one is asked for: that may take longer than a transaction lives
-            commit(replace(record.at, ordinal=record.at.ordinal + 1))
+        if record is not None:
+            publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
+            uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
+            last = record
+        # Before more is asked for that is to be computed: it may take longer than a transaction lives.
+        if last is not None and uncommitted >= (1 if record is None else BATCH):
+            commit(replace(last.at, ordinal=last.at.ordinal + 1))
             uncommitted, transactions = 0, transactions + 1
     commit(aim)
     return Published(name, "", "published", sent, aim, count, tombstones, transactions + 1)
@@ -286,9 +290,10 @@ class Record:
     timestamp: int | None
 
 
-def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record]:
-    """What a topic does not have yet, in order."""
+def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
+    """What a topic does not have yet, in order; None before what is computed now."""
     for pages, whole in feed.missing(sent, aim.version):
+        yield None
         fetched = (row for page in pages for row in page.toLocalIterator())
         for version, rows in groupby(fetched, key=lambda row: row[0]):
             begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, whole)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import Pinned, version_of
-from spark.engine.definition import check_definition, definition
+from spark.engine.definition import check_definition, definition, gaining
 from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
@@ -91,7 +91,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     state = positions.read(path, name)
     if state is None:
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-    check_definition(topology, target, state)
+    gaining(doors, topology, target, state)  # such columns are null in all there is, and in all there should be
     audited = state.version if version is None else version
     if not 0 <= audited <= state.version:
         raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
@@ -280,19 +280,16 @@ def _check_streams(doors: Doors, topology: Topology, target: Table, state: State
         pinned = state.position.inputs.get(scan.table)
         if pinned is None or scan.landing:
             continue
-        name = f"{topology.name}/{scan.table}"
-        if not scan.appended:
-            if scan not in drives(target.plan):
-                continue
-            path = doors.lakehouse.table(topology.name, scan.table)
+        name, path = f"{topology.name}/{scan.table}", doors.lakehouse.table(topology.name, scan.table)
+        if scan.appended:
+            first = [*positions.every(path, name)][-1:]
+            if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
+                raise PlanChanged(f"{name} was computed anew")
+        elif scan in drives(target.plan):
             now = positions.read(path, name)
             told = positions.changed(path, name, pinned.version, pinned.version if now is None else now.version)
             if any(commit.replaced for commit in told):
                 raise PlanChanged(f"{name} was replaced")
-            continue
-        first = [*positions.every(doors.lakehouse.table(topology.name, scan.table), name)][-1:]
-        if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
-            raise PlanChanged(f"{name} was computed anew")
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:

@@ -109,7 +109,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
-            state = agreed(doors, topology, target, state)
+            state = agreed(doors, topology, target, state, run)
         pins = pin(doors, topology, target)
         here = Pins({}, {}) if state is None else Pins(state.position.inputs, state.position.cut)
         if (pins.inputs, pins.cut) == (here.inputs, here.cut) or not pins.inputs or _past(here, pins):

@@ -193,7 +193,7 @@ def _plan_in_words(label: str, node: Node, global_tables: frozenset[str], indent
         case Scan(table=table):
             yield f"{indent}{label}: {table}{' (global table)' if table in global_tables else ''}"
         case Records():
-            of = "topic" if node.source.table.startswith("_landing/") else "stream"
+            of = "topic" if node.source.landing else "stream"
             yield f"{indent}{label}: the records of {of} {title(node)}"
         case Changes(source=source):
             yield f"{indent}{label}: the changes of {title(source)}"

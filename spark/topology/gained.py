@@ -7,26 +7,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from spark.topology.ddl import quoted
-from spark.topology.nodes import (
-    Aggregate,
-    Changes,
-    Closed,
-    Explode,
-    Join,
-    Latest,
-    Node,
-    Records,
-    Scan,
-    Select,
-    StreamJoin,
-    Union,
-    Window,
-)
+from spark.topology.nodes import Explode, Join, Node, Records, Scan, Select, StreamJoin, over
 
 Gained = Mapping[str, Set[str]]
 """By input, the columns that it gained."""
 
-Joining = TypeVar("Joining", Join, StreamJoin)
+Selecting = TypeVar("Selecting", Select, Join, StreamJoin)
 
 
 def before(plan: Node, gained: Gained) -> Node:
@@ -34,44 +20,36 @@ def before(plan: Node, gained: Gained) -> Node:
 
     What is computed of one of them stays as it is: that is no plan there ever was.
     """
-    match plan:
-        case Scan(table=table):
-            names = gained.get(table, frozenset())
-            return replace(plan, columns=tuple(column for column in plan.columns if column.name not in names))
-        case Records(source=source):
+    was = over(plan, lambda source: before(source, gained))
+    match plan, was:
+        case Scan(table=table, columns=columns), _:
+            return replace(plan, columns=tuple(one for one in columns if one.name not in gained.get(table, ())))
+        case Records(source=source), _:  # bound to its landing
             found = before(source, gained)
             assert isinstance(found, Scan), "a scan with fewer columns is one"
             return replace(plan, source=found)
-        case Changes(source=source) | Latest(source=source) | Closed(source=source):
-            return replace(plan, source=before(source, gained))
-        case Aggregate(source=source) | Window(source=source):
-            return replace(plan, source=before(source, gained))
-        case Explode(source=source, column=column):
-            was = before(source, gained)
-            gone = _gone(source, was) - {column}
-            return replace(plan, source=was, columns=tuple(one for one in plan.columns if one.name not in gone))
-        case Union(left=left, right=right):
-            return replace(plan, left=before(left, gained), right=before(right, gained))
-        case Select(source=source):
-            was = before(source, gained)
-            passed = {quoted(name) for name in _gone(source, was)}
-            kept = {name for name, text in plan.select if text not in passed}
-            select = tuple(item for item in plan.select if item[0] in kept)
-            return replace(plan, source=was, select=select, columns=tuple(c for c in plan.columns if c.name in kept))
-        case StreamJoin():
-            return _joined(plan, gained)
-        case Join(told=told):
-            return replace(_joined(plan, gained), told=None if told is None else before(told, gained))
+        case Explode(), Explode():
+            gone = _gone(plan.source, was.source) - {plan.column}
+            return replace(was, columns=tuple(one for one in plan.columns if one.name not in gone))
+        case Select(), Select():
+            return _cut(was, _passed("", plan.source, was.source))
+        case Join(), Join():
+            return _cut(was, _passed("left.", plan.left, was.left) | _passed("right.", plan.right, was.right))
+        case StreamJoin(), StreamJoin():
+            return _cut(was, _passed("left.", plan.left, was.left) | _passed("right.", plan.right, was.right))
+    return was
 
 
-def _joined(join: Joining, gained: Gained) -> Joining:
-    left, right = before(join.left, gained), before(join.right, gained)
-    passed = {f"left.{quoted(name)}" for name in _gone(join.left, left)}
-    passed |= {f"right.{quoted(name)}" for name in _gone(join.right, right)}
-    kept = {name for name, text in join.select if text not in passed}
-    select = tuple(item for item in join.select if item[0] in kept)
-    columns = tuple(column for column in join.columns if column.name in kept)
-    return replace(join, left=left, right=right, select=select, columns=columns)
+def _cut(node: Selecting, passed: Set[str]) -> Selecting:
+    """Without the columns that pass one of these on as it is."""
+    kept = {name for name, text in node.select if text not in passed}
+    select = tuple(item for item in node.select if item[0] in kept)
+    return replace(node, select=select, columns=tuple(column for column in node.columns if column.name in kept))
+
+
+def _passed(side: str, source: Node, was: Node) -> set[str]:
+    """The expressions that pass on what a source did not have before."""
+    return {f"{side}{quoted(name)}" for name in _gone(source, was)}
 
 
 def _gone(node: Node, was: Node) -> set[str]:

@@ -13,6 +13,7 @@ from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.gained import Gained, before
 from spark.topology.nodes import (
+    LANDING,
     Aggregate,
     Changes,
     Closed,
@@ -53,7 +54,7 @@ class Source:
     @property
     def landing(self) -> str:
         """The name of the landing in the topology's part of the lake."""
-        return f"_landing/{self.topic}"
+        return f"{LANDING}{self.topic}"
 
 
 @dataclass(frozen=True)

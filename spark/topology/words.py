@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark.topology.ddl import quoted
 from spark.topology.durations import written
 from spark.topology.nodes import (
+    LANDING,
     Aggregate,
     Changes,
     Closed,
@@ -36,7 +37,7 @@ def title(node: Node) -> str:
         case Scan(table=table):
             return table
         case Records(source=landing) | Latest(source=Records(source=landing)):
-            return landing.table.removeprefix("_landing/")
+            return landing.table.removeprefix(LANDING)
         case Changes(source=source):
             return f"to_stream of {title(source)}"
         case Latest(source=source):

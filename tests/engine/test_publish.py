@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
@@ -24,9 +24,9 @@ from tests import lake
 from tests.lake import Record, received, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from resources.kafka import Kafka
     from spark.engine.doors import Doors
@@ -214,6 +214,29 @@ def test_a_version_of_several_transactions_goes_on_where_it_was_left(world: Worl
 
 
 @pytest.mark.usefixtures("small")
+def test_no_transaction_is_open_while_what_comes_next_is_computed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = world.topic("sink")
+    stopped(world, sink, 0, 2)
+    there: list[int] = []
+    missing = publishing.Feed.missing
+
+    def computed(pages: Iterator[DataFrame]) -> Iterator[DataFrame]:
+        there.append(len(changes(world.kafka, sink)))
+        yield from pages
+
+    def watched(*arguments: Any) -> Iterator[tuple[Iterator[DataFrame], bool]]:
+        for pages, whole in missing(*arguments):
+            yield computed(pages), whole
+
+    monkeypatch.setattr(publishing.Feed, "missing", watched)
+    world.published(sink, 2)
+    assert there == [4, 5], "what is left of the whole table is committed before the changes are asked for"
+    assert changes(world.kafka, sink) == expected(0, 2)
+
+
+@pytest.mark.usefixtures("small")
 def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: World) -> None:
     sink = world.topic("sink", 2)
     world.published(sink, 0)
@@ -260,6 +283,29 @@ def test_a_publisher_that_is_inside_a_transaction_is_fenced_and_its_records_are_
     assert len(received(world.kafka, sink, committed=False)) == 6
     world.published(sink, 1)
     assert changes(world.kafka, sink) == expected(0, 1)
+
+
+@pytest.mark.parametrize("asks", [lambda zombie: zombie._producer.flush(10), lambda zombie: zombie._producer.poll(10)])
+def test_a_publisher_that_hears_of_its_records_that_it_was_fenced_says_so(
+    world: World, asks: Callable[[Publisher], object]
+) -> None:
+    sink = world.topic("sink")
+    made = topology(world.items, sink)
+    name = group(made, made.table("large"))
+
+    def awake(zombie: Publisher) -> None:
+        with zombie:
+            asks(zombie)
+            zombie.commit(99, "{}")
+
+    fenced = world.kafka.publishing(name, sink, True)
+    fenced.send(b"0", b"from the grave", None, {})
+    assert fenced._producer.flush(10) == 0
+    world.published(sink, 0)
+    fenced.send(b"1", b"from the grave", None, {})
+    with pytest.raises(NotCommitted, match="took over"):
+        awake(fenced)
+    assert changes(world.kafka, sink) == expected(0, 0)
 
 
 @pytest.mark.usefixtures("small")

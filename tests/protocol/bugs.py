@@ -174,7 +174,7 @@ BUGS = {
         lambda _: [(step, "overtaken", lambda *_: False), (repair, "overtaken", lambda *_: False)], "vain"
     ),
     "a definition is not compared": Bug(
-        lambda _: [(step, "check_definition", lambda *_: None), (step, "agreed", lambda *given: given[-1])],
+        lambda _: [(step, "check_definition", lambda *_: None), (step, "agreed", lambda *given: given[-2])],
         "impossible",
         "defined anew",
     ),

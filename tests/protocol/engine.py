@@ -172,7 +172,7 @@ class Frame:
 
     schema = COLUMNS
     dtypes = (("k", "bigint"), ("v", "string"))
-    columns = ()
+    columns = ("k", "v")
 
     def __init__(self, session: Session, rows: Callable[[], list[Row]]) -> None:
         self.session, self.computed = session, rows
