@@ -13,6 +13,7 @@ import dagster as dg
 from assets import checks, metadata
 from assets.beta import beta
 from assets.gates import Refused, Suite, SuiteGate
+from assets.lag import in_transactions
 from assets.retries import retried
 from assets.specs import (
     TOPOLOGY_TAG,
@@ -28,7 +29,7 @@ from assets.specs import (
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine import position as positions
-from spark.engine.land import land
+from spark.engine.land import land, read_committed
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
 from spark.engine.publish import group, publish, unsent
@@ -152,12 +153,13 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         with retried():
-            landed = land(
-                tidetable.doors(), topology, source, tidetable.cut(topology, context.run.run_id), context.run.run_id
-            )
-            ends = tidetable.doors().kafka.end_offsets([source.topic])[source.topic].offsets
+            doors, cut = tidetable.doors(), tidetable.cut(topology, context.run.run_id)
+            landed = land(doors, topology, source, cut, context.run.run_id)
+            written = doors.kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets
+            ends = doors.kafka.end_offsets([source.topic], read_committed(topology))[source.topic].offsets
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
-        yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag))
+        kept = sum(in_transactions(source.topic, ends, written).values())
+        yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag, kept))
         if ledger:
             yield checks.whole(landed.position.gaps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -34,7 +34,8 @@ class Standing:
     that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
     it, or in it, until a partition that is empty has newer ones. `redecoded` says that an input has records which did
     not decode before, and it has not. `sent` is how far the topic is that it is published to, and `unsent` how many
-    versions that does not have.
+    versions that does not have. `in_transactions` are offsets of a landing's topic, by partition, from the first
+    record on of a transaction that has not ended: nobody reads them before it has, so they are no lag.
     """
 
     table: str
@@ -47,6 +48,7 @@ class Standing:
     held: tuple[Waiting, ...] = ()
     sent: Sent | None = None
     unsent: int = 0
+    in_transactions: dict[str, int] = field(default_factory=dict)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -61,11 +63,16 @@ class Standing:
 
 
 def standings(
-    lakehouse: Lakehouse, topology: Topology, ends: Cut | None, sent: Mapping[str, Sent | None] | None = None
+    lakehouse: Lakehouse,
+    topology: Topology,
+    ends: Cut | None,
+    sent: Mapping[str, Sent | None] | None = None,
+    written: Cut | None = None,
 ) -> list[Standing]:
     """Every landing and table, in the order of a tick, against the end offsets of the topics.
 
-    `sent` is how far the topics are that tables are published to; without it that is not looked at.
+    `sent` is how far the topics are that tables are published to, `written` the ends with what is in transactions;
+    without them that is not looked at.
     """
     inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
@@ -80,6 +87,11 @@ def standings(
         held = waiting(lakehouse, topology)
     for name, at in (sent or {}).items():
         found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at))
+    for name, there in (written or {}).items():
+        source = topology.source(name.partition("/")[2])
+        if ends is not None and name in ends and ends[name].topic_id == there.topic_id:
+            kept = in_transactions(source.topic, ends[name].offsets, there.offsets)
+            found[source.landing] = replace(found[source.landing], in_transactions=kept)
     return [replace(one, held=concerning(topology, one.table, held)) for one in found.values()]
 
 
@@ -89,6 +101,17 @@ def metrics(position: Position) -> dict[str, float]:
     told["enforced-processing-total"] = position.enforced
     told["dropped-records-total"] = sum(position.dropped.values())
     return told | {f"dropped-records-total/{reason}": count for reason, count in sorted(position.dropped.items())}
+
+
+def in_transactions(topic: str, ends: Mapping[int, int], written: Mapping[int, int]) -> dict[str, int]:
+    """How many offsets of each partition of a topic wait for a transaction to end: what is behind its end offset."""
+    kept = {partition: end - ends.get(partition, end) for partition, end in written.items()}
+    return {f"{topic}-{partition}": offsets for partition, offsets in kept.items() if offsets > 0}
+
+
+def undecided(kept: Mapping[str, int]) -> list[str]:
+    """What transactions keep, in a sentence for each partition."""
+    return [f"{count} offsets of {partition} wait for a transaction to end" for partition, count in kept.items()]
 
 
 def told(held: Waiting) -> str:

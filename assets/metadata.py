@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 Metadata = dict[str, dg.MetadataValue]
 
 
-def of_landing(landed: Landed, lag: int) -> Metadata:
-    """From which offsets to which, how many records, how many more the topic holds by now, and how many are missing."""
+def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
+    """From which offsets to which, how many records, how many more the topic holds by now, and how many are missing.
+
+    `kept` are offsets that nobody reads before a transaction has ended; they are no lag.
+    """
     return {
         "kafka/start_offsets": offsets(landed.start),
         "kafka/next_offsets": offsets(landed.end),
         "kafka/lag_after": dg.MetadataValue.int(lag),
+        "kafka/in_transactions": dg.MetadataValue.int(kept),
         "batch/outcome": dg.MetadataValue.text(landed.outcome),
         "batch/records_in": dg.MetadataValue.int(landed.records),
         "batch/errors": dg.MetadataValue.int(landed.errors),

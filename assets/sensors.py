@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.lag import fingerprint, standings
+from assets.lag import fingerprint, standings, undecided
 from assets.specs import TOPOLOGY_TAG, tick_name, word
 from resources.tidetable import Tidetable
-from spark.engine.land import capture
+from spark.engine.land import capture, written
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import all_sent
 
@@ -57,17 +57,18 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         if kafka is None:
             return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")
         try:
-            ends, sent = capture(kafka, topology), all_sent(kafka, topology)
+            there, ends, sent = written(kafka, topology), capture(kafka, topology), all_sent(kafka, topology)
         except (KafkaUnavailable, TopicMissing) as error:
             return dg.SkipReason(str(error))
-        found = standings(tidetable.lakehouse, topology, ends, sent)
+        found = standings(tidetable.lakehouse, topology, ends, sent, there)
         behind = [standing.table for standing in found if standing.behind]
+        kept = [reason for standing in found for reason in undecided(standing.in_transactions)]
         if not behind:
-            return dg.SkipReason("Everything is at the end of its topics.")
+            return dg.SkipReason("; ".join(["Everything is at the end of its topics", *kept]) + ".")
         # One tick for one state of things: a new one at once when it moves, and after a while if it does not. Dagster
         # starts no second run of a key that it has seen, so a failed tick would otherwise be the last one.
         key = f"{fingerprint(ends, found)}-{int(time.time() // AGAIN)}"
-        context.log.info("behind: %s", ", ".join(behind))
+        context.log.info("behind: %s", "; ".join([", ".join(behind), *kept]))
         return dg.RunRequest(run_key=key, tags={TOPOLOGY_TAG: topology.name})
 
     return lag

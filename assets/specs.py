@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.beta import beta
 from spark.operators.algebra import OURS
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Column, Line
     from spark.topology.topology import Source, Table
 
-LANDING = "_landing/"
 TOPOLOGY_TAG = "tidetable/topology"
 """What every job of a topology is tagged with."""
 

@@ -25,7 +25,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.compact import compact
 from spark.engine.errors import engine_died
-from spark.engine.land import Landed, capture, land
+from spark.engine.land import Landed, capture, land, written
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, all_sent, publish
@@ -34,6 +34,7 @@ from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, ste
 from spark.engine.restore import restore
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from assets.gates import SuiteGate
+    from assets.lag import Standing
     from dagster_project.told import Json
     from resources.kafka import Kafka
+    from resources.lakehouse import Lakehouse
     from resources.tidetable import Tidetable
-    from spark.engine.position import Cut
-    from spark.engine.publish import Sent
     from spark.topology import Topology
     from spark.topology.topology import Source, Table
 
@@ -126,8 +127,7 @@ def status(names: tuple[str, ...], as_json: bool) -> None:
         f"broker  {address(tidetable) or 'down'}",
     ]
     for topology in [topology_of(name) for name in names] or topologies():
-        ends, sent, trouble = _ends(kafka, topology)
-        stands = standings(tidetable.lakehouse, topology, ends, sent)
+        stands, trouble = _stands(tidetable.lakehouse, kafka, topology)
         found[topology.name] = [told.standing_json(standing) for standing in stands]
         grids += [told.standing_grid(topology.name, stands), *([trouble] if trouble else [])]
     say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found}, *grids)
@@ -324,7 +324,7 @@ def gaps(name: str, as_json: bool) -> None:
     """List what was gone before it was read, where on_data_loss="ledger" went on without it. Starts nothing."""
     topology, part = named(name, lambda topology: [*topics(topology), *tables(topology)])
     stands = standings(Settings.from_environment().tidetable().lakehouse, topology, None)
-    chosen = [one for one in stands if part is None or one.table.removeprefix(told.LANDING) == part]
+    chosen = [one for one in stands if part is None or one.table.removeprefix(LANDING) == part]
     found = [told.missing_json(one) for one in chosen]
     some = any(one.gaps for one in chosen)
     say(as_json, [gap for one in found for gap in one], told.gaps_grid(topology.name, chosen) if some else "no gaps")
@@ -447,11 +447,13 @@ def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
     return ", ".join(f"{topology.name}.{part}" for part in parts(topology))
 
 
-def _ends(kafka: Kafka | None, topology: Topology) -> tuple[Cut | None, dict[str, Sent | None] | None, str | None]:
-    """The end offsets of a topology's topics, and how far those are that it publishes to; or None, and why."""
-    if kafka is None:
-        return None, None, None
-    try:
-        return capture(kafka, topology), all_sent(kafka, topology), None
-    except (KafkaUnavailable, TopicMissing) as error:
-        return None, None, str(error)
+def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tuple[list[Standing], str | None]:
+    """Where everything stands, against the topics if the cluster tells how far they are; or why it does not."""
+    trouble = None
+    if kafka is not None:
+        try:
+            there, ends = written(kafka, topology), capture(kafka, topology)
+            return standings(lakehouse, topology, ends, all_sent(kafka, topology), there), None
+        except (KafkaUnavailable, TopicMissing) as error:
+            trouble = str(error)
+    return standings(lakehouse, topology, None), trouble

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from assets.lag import metrics, moment
+from assets.lag import metrics, moment, undecided
 from assets.lag import told as held
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
@@ -19,6 +19,7 @@ from spark.engine.publish import Published
 from spark.engine.quarantine import Redecoded
 from spark.engine.repair import Audited, Unprovable
 from spark.engine.step import Stepped
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from spark.engine.tick import Ticked
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-
-LANDING = "_landing/"
 
 
 def dotted(table: str) -> str:
@@ -111,7 +110,7 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
             "never" if never or state is None else str(state.version),
             escape(standing.trouble or (f"{lag}, and what was decoded again" if standing.redecoded else lag)),
             ", ".join(standing.waiting_for).replace(LANDING, "landing "),
-            escape("; ".join(map(held, standing.held))),
+            escape("; ".join([*map(held, standing.held), *undecided(standing.in_transactions)])),
             f"[red]{len(standing.gaps)}[/]" if standing.gaps else "",
             ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
             read or _reached(standing),
@@ -184,6 +183,7 @@ def standing_json(standing: Standing) -> Json:
         "behind": standing.behind,
         "waiting_for": [*standing.waiting_for],
         "held": plain(standing.held),
+        "in_transactions": {**standing.in_transactions},
         "gaps": plain(standing.gaps),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from spark.engine.position import State
 from spark.engine.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from arro3.core import RecordBatchReader
+    from confluent_kafka import Producer
     from pyspark.sql import SparkSession
 
     from resources.kafka import Kafka, Setting
@@ -71,6 +73,23 @@ def send(kafka: Kafka, topic: str, *records: Record) -> None:
 
 def _bytes(part: object) -> bytes | None:
     return part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
+
+
+@contextmanager
+def transaction(kafka: Kafka, topic: str, *values: str) -> Iterator[Producer]:
+    """A transaction that holds some records, and is still open."""
+    settings: dict[str, str | int] = {
+        "transactional.id": f"{topic}-{values}",
+        "transaction.timeout.ms": 600_000,
+        "log_level": 0,
+    }
+    producer = kafka.producer(**settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, key=b"1", value=f'{{"name": "{value}"}}'.encode())
+    assert producer.flush(30) == 0
+    yield producer
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,19 @@ class Landed:
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
     """The cut: the end offsets of every topic of the topology, asked for once."""
-    ends = kafka.end_offsets([source.topic for source in topology.sources], _read_committed(topology))
+    return _ends(kafka, topology, read_committed(topology))
+
+
+def written(kafka: Kafka, topology: Topology) -> Cut:
+    """The ends of every topic with what transactions wrote that have not ended: no cut reaches that before they have.
+
+    Asked for before a cut, so that what is between the two is theirs. Nothing where the cut itself reaches that.
+    """
+    return _ends(kafka, topology, committed=False) if read_committed(topology) else {}
+
+
+def _ends(kafka: Kafka, topology: Topology, committed: bool) -> Cut:
+    ends = kafka.end_offsets([source.topic for source in topology.sources], committed)
     return {f"{kafka.cluster_id()}/{topic}": offsets for topic, offsets in ends.items()}
 
 
@@ -71,6 +83,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and made anew, or lost its newest records.
+        PlanChanged: a column that has landed is declared with another type.
         NotCommitted: other runs kept landing first.
     """
     began = time.monotonic()
@@ -79,6 +92,8 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     topic = f"{doors.kafka.cluster_id()}/{source.topic}"
     for _ in range(TRIES):
         state = positions.read(path, name)
+        if state is not None:
+            check_types(name, state, source.consumed)  # also where no record came: tables would be rebuilt for it
         start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
         if state is not None and state.position.n > 0 and start == end and not gaps:
             return Landed(name, "idle", start, end, 0, 0, state.version, state.position, time.monotonic() - began)
@@ -254,12 +269,13 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed" if _read_committed(topology) else "read_uncommitted",
+        "kafka.isolation.level": "read_committed" if read_committed(topology) else "read_uncommitted",
     }
     return session.read.format("kafka").options(**options).load()
 
 
-def _read_committed(topology: Topology) -> bool:
+def read_committed(topology: Topology) -> bool:
+    """Whether what a transaction wrote is landed when it has ended, and never if it is undone."""
     return topology.settings.processing_guarantee == "exactly_once_v2"
 
 
@@ -295,18 +311,29 @@ def _definition(consumed: Consumed) -> str:
     return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
 
 
-def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
-    """Add columns that the declaration gained; older records have null there."""
+def check_types(name: str, state: State, consumed: Consumed) -> None:
+    """Refuse a declaration that gives a landed column another type.
+
+    Raises:
+        PlanChanged: says which.
+    """
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
-    if stored | declared == stored:
-        return
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
     if changed:
         raise PlanChanged(
             f"{name}: landed and declared types differ: "
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
-            + ". Declare a column of another name for the new type"
+            + ". Declare a column of another name for the new type, "
+            "or land the topic anew under another topology name"
         )
+
+
+def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
+    """Add columns that the declaration gained; older records have null there."""
+    check_types(name, state, consumed)
+    stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
+    if stored | declared == stored:
+        return
     table.add_columns(session, path, declared)
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})
