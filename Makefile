@@ -24,7 +24,7 @@ test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks s
 faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it; ARGS="--only step --fault engine" picks cells
 	$(BIN)/python -m tests.faults $(ARGS)
 
-kills: $(READY) ## Fifty random kills in a row, from topic to topic, some half an hour
+kills: $(READY) ## Fifty random kills in a row, from topic to topic, about an hour
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults/test_random_kills.py $(ARGS)
 
 protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some four minutes; ARGS="--seed 7" tells one
@@ -36,8 +36,8 @@ conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20
 record: $(READY) ## Ask Kafka Streams anew for the tables that `make test` compares ours with; needs a JDK
 	$(BIN)/python -m tests.conformance --record
 
-fuzz: $(READY) ## The laws on 50,000 worlds: every operator over every operator, random plans; and 2,000 for each kind of stream
-	TIDETABLE_FUZZ=50000 $(BIN)/pytest tests/laws/test_programs.py tests/laws/test_stream_laws.py $(ARGS)
+fuzz: $(READY) ## The laws on 50,000 worlds: operators over operators, random plans; and 2,000 for each kind of stream and window
+	TIDETABLE_FUZZ=50000 $(BIN)/pytest tests/laws/test_programs.py tests/laws/test_stream_laws.py tests/laws/test_window_laws.py $(ARGS)
 
 check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/ruff format --check

@@ -100,6 +100,7 @@ def topology() -> Topology:
     by_f = left.left_join(right, on=f, select=["left.*", "right.r AS of_f"]).materialize("by_f")
     by_f.left_join(right, on=g, select=["left.of_f", "right.r AS of_g"]).materialize("two_keys")
     by_f.join(third, select=["left.v", "left.of_f", "right.t"]).materialize("n_way")
+    left.join(right, on=f, select="nullif(right.r, 'a') AS r").materialize("of_nulls")
     once = left.join(right, select=["left.v", "right.r"])
     once.join(right, select=["left.v", "left.r", "right.r AS again"]).materialize("own_input")
     left.filter("v > 0").map_values("v").materialize("kept")
@@ -188,6 +189,10 @@ CASES: dict[str, Scenario] = {
     "a row that becomes all null, and one that was": Scenario(
         [left("x", f="x", v=1), right("x", r="a"), left("x"), right("x"), right("x", r="b")],
         {"pk_inner": {"x": (None, "b")}, "fk_inner": {}, "fk_left": {"x": (None, None)}, "groups": {}},
+    ),
+    "a joiner that gives null gives a row": Scenario(
+        [A, left("1", f="x", v=1), right("x", r="b"), A, left("2", f="x", v=2)],
+        {"of_nulls": {"1": (None,), "2": (None,)}},
     ),
     "a record without key is no row": Scenario(
         [left(None, f="x", v=1), A, left("1", f="x", v=2)],

@@ -6,13 +6,13 @@ once failed.
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.laws import fuzz
+from tests.laws.fuzz import fuzzing, hunt
 from tests.laws.laws import check
 from tests.laws.programs import MEANING, nestings, program
 from tests.quick import quick_session
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from resources.engine import Engine
 
 WORLDS = 150  # in one frame
-FUZZ = int(os.environ.get("TIDETABLE_FUZZ", "0"))  # worlds to try in all
 FAILED: tuple[int, ...] = ()
 """Seeds of random plans that once broke a law."""
 
 NESTINGS = nestings()
-SOME = sorted(NESTINGS)[:: 1 if FUZZ else 16]
+SOME = sorted(NESTINGS)[:: 1 if fuzz.WORLDS else 16]
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +50,7 @@ def test_a_random_plan_keeps_the_laws(session: SparkSession, seed: int) -> None:
     check(session, program(random.Random(seed)), seed, WORLDS, MEANING)
 
 
-@pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
+@fuzzing
 def test_a_great_many_random_plans_keep_the_laws(session: SparkSession) -> None:
-    plans = max(0, FUZZ // WORLDS - len(NESTINGS))
-    for seed in range(1_000, 1_000 + plans):
-        print(f"\rplan {seed - 999} of {plans} over {WORLDS} worlds each", end="", file=sys.__stderr__, flush=True)
-        try:
-            check(session, program(random.Random(seed)), seed, WORLDS, MEANING)
-        except Exception as error:
-            error.add_note(f"add {seed} to FAILED")
-            raise
+    plans = max(0, fuzz.WORLDS // WORLDS - len(NESTINGS))
+    hunt(plans, lambda seed: check(session, program(random.Random(seed)), seed, WORLDS, MEANING))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from spark.operators.algebra import PLACED, emit
 from spark.operators.algebra import records as emit_records
 from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Records, Select, StreamJoin, Union
+from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.laws.streams import COLUMNS, IDENTITY, Frames, Kind, Spans, check, check_memory, stream, table
 from tests.quick import quick_session
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.reference import Meaning
 
 WORLDS = 200  # in one frame
-FUZZ = int(os.environ.get("TIDETABLE_FUZZ", "0"))
-GREAT_MANY = 2_000  # worlds for each kind
 
 L, M, T = stream("l"), stream("m"), stream("t")
 G, H, TABLE = table("g"), table("h"), table("t")
@@ -229,12 +227,7 @@ def test_joined_rows_have_numbers_of_their_own_whenever_they_are_emitted(session
     assert len(set(numbers)) == 6
 
 
-@pytest.mark.skipif(FUZZ == 0, reason="make fuzz tries these")
+@fuzzing
 @pytest.mark.parametrize("name", KINDS)
 def test_so_it_does_in_a_great_many_worlds(session: SparkSession, name: str) -> None:
-    for seed in range(1_000, 1_000 + GREAT_MANY // WORLDS):
-        try:
-            check(session, KINDS[name], seed, WORLDS, MEANING)
-        except Exception as error:
-            error.add_note(f"add {(name, seed)} to FAILED")
-            raise
+    hunt(GREAT_MANY // WORLDS, lambda seed: check(session, KINDS[name], seed, WORLDS, MEANING))

@@ -18,6 +18,7 @@ from spark.operators.algebra import PRESENT, dropped, touched
 from spark.operators.order import reached
 from spark.topology.fold import fold_of
 from spark.topology.nodes import WINDOW, Closed, Column, Fold, Records, Scan, Window, WindowKind
+from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
@@ -335,18 +336,39 @@ def stored_nothing(stored: Sessions) -> Sessions:
     return Sessions(stored.frame.where("false"), None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "advance", "grace", "suppressed"),
-    [
-        *(("time", 10, 0, True), ("time", 10, 12, False), ("time", 4, 0, False), ("time", 3, 5, True)),
-        *(("sliding", 0, 0, False), ("sliding", 0, 4, True), ("sliding", 0, 25, False), ("sliding", 0, 0, True)),
-        *(("session", 0, 0, False), ("session", 0, 7, True), ("session", 0, 25, False), ("session", 0, 0, True)),
-    ],
-)
+KINDS: dict[str, tuple[WindowKind, int, int, bool]] = {
+    "tumbling, suppressed": ("time", 10, 0, True),
+    "tumbling, with grace": ("time", 10, 12, False),
+    "hopping": ("time", 4, 0, False),
+    "hopping, with grace, suppressed": ("time", 3, 5, True),
+    "sliding": ("sliding", 0, 0, False),
+    "sliding, suppressed": ("sliding", 0, 0, True),
+    "sliding, with grace, suppressed": ("sliding", 0, 4, True),
+    "sliding, with a long grace": ("sliding", 0, 25, False),
+    "session": ("session", 0, 0, False),
+    "session, suppressed": ("session", 0, 0, True),
+    "session, with grace, suppressed": ("session", 0, 7, True),
+    "session, with a long grace": ("session", 0, 25, False),
+}
+FAILED: tuple[tuple[str, int], ...] = ()
+"""Kinds, and seeds of worlds, that were once other than the simulation."""
+
+
+@pytest.mark.parametrize(("name", "seed"), [*((name, 0) for name in KINDS), *FAILED])
 def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
-    session: SparkSession, kind: WindowKind, advance: int, grace: int, suppressed: bool
+    session: SparkSession, name: str, seed: int
 ) -> None:
-    node, random = window(kind, advance, grace, suppressed), Random(f"{kind} {advance} {grace} {suppressed}")
+    check(session, window(*KINDS[name]), Random(f"{name} {seed}"))
+
+
+@fuzzing
+@pytest.mark.parametrize("name", KINDS)
+def test_so_they_are_in_a_great_many_worlds(session: SparkSession, name: str) -> None:
+    hunt(GREAT_MANY // COUNT, lambda seed: check(session, window(*KINDS[name]), Random(f"{name} {seed}")))
+
+
+def check(session: SparkSession, node: Window, random: Random) -> None:
+    """Compare what three spans of many worlds publish and drop with the simulation."""
     landed = [drawn(random) for _ in range(COUNT)]
     cuts = [cut(records, random, aligned=n % 2 == 0) for n, records in enumerate(landed)]
     worlds = [World(node) for _ in landed]
@@ -364,15 +386,15 @@ def test_windows_are_those_of_a_simulation_however_the_records_are_cut(
         span: Span = worlds_span  # but for stream time, which is a column
         changed = touched(node, span)
         assert changed is not None
-        if kind == "session":
+        if node.kind == "session":
             changed = session.createDataFrame(changed.collect(), changed.schema)
             was, stored = stored, Sessions(merged(stored.frame, changed, node, number), times(worlds))
-            if suppressed:
+            if node.suppressed:
                 prolonged: Any = Prolonged(was if number else stored_nothing(stored), stored, changed)
-                changed = touched(Closed(STORED, SIZE + grace), prolonged)
+                changed = touched(Closed(STORED, SIZE + node.grace), prolonged)
                 assert changed is not None
         for n, found in told(changed).items():
-            if suppressed:
+            if node.suppressed:
                 assert not {key for key, row in found.items() if row} & rows[n].keys(), "a closed window is there again"
             rows[n].update({key: row for key, row in found.items() if row})
             for key in (key for key, row in found.items() if not row):
