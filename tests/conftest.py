@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAKE = "TIDETABLE_TESTS_LAKE"
-DAGSTER = "tests/dagster"
+TOGETHER = (
+    ("tests/dagster",),  # they share the topology that is shipped
+    ("tests/faults",),  # and these the servers that they kill
+    ("tests/engine/test_repair", "tests/engine/test_step", "tests/engine/test_tick"),  # and these the shop's story
+)
+"""Beginnings of files that one worker takes, one after the other."""
+
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
@@ -44,12 +50,12 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Files go to workers whole; those of Dagster to one, since they share the topology that is shipped."""
+    """Files go to workers whole; those that share what is dear to make, to one."""
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist is not typed
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return DAGSTER if file.startswith(DAGSTER) else file
+            return next((files[0] for files in TOGETHER if file.startswith(files)), file)
 
     return ByFile(config, log)
 

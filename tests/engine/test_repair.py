@@ -44,7 +44,10 @@ def test_every_version_that_ever_was_equals_its_query_over_its_own_inputs(story:
     where = lake.path(story.last.doors, story.topology, target.name)
     commits = {made.version: made for made in positions.commits(where, f"{story.topology.name}/{target.name}")}
     assert commits.keys() == {wave.versions[target.name] for wave in story.waves.values()}
-    for wave in story.waves.values():
+    waves = list({wave.versions[target.name]: wave for wave in story.waves.values()}.values())
+    if name not in DERIVED:  # the newest of a topic's keys: every third version tells as much
+        waves = waves[TABLES.index(name) % 3 :: 3]
+    for wave in waves:
         was = commits[wave.versions[target.name]]
         found = audit(story.last.doors, story.topology, target, was.version)
         assert found.holds, found.sample
@@ -195,15 +198,14 @@ def values(doors: Doors, topology: Topology, name: str = "computed") -> dict[lak
 
 
 def check(doors: Doors, topology: Topology, expected: dict[lake.Key, lake.Value]) -> None:
-    """The table, and its follower one step later, hold these values, and every audit holds."""
+    """The table, and its follower one step later, hold these values, and the table is its query."""
     assert values(doors, topology) == expected
     assert step(doors, topology, topology.table("follower"), "test").outcome == "stepped"
     assert values(doors, topology, "follower") == {
         key: v for key, v in expected.items() if isinstance(v, int) and v > 2
     }
-    for name in ("computed", "follower"):
-        found = audit(doors, topology, topology.table(name))
-        assert found.holds, found.sample
+    found = audit(doors, topology, topology.table("computed"))
+    assert found.holds, found.sample
 
 
 def test_a_rebuild_that_finds_nothing_wrong_changes_nothing(copy: Doors, stepped: str) -> None:
@@ -234,6 +236,7 @@ def test_a_rebuild_with_other_columns_replaces_the_table_and_its_follower_goes_o
     rebuild(copy, changed, changed.table("computed"), "rebuild")
     assert lake.rows(copy, changed, "computed")[5] == {"twice": 15, "once": 5}
     check(copy, changed, {key: key * 3 for key in range(6)})
+    assert audit(copy, changed, changed.table("follower")).holds
 
 
 def test_an_old_writer_cannot_commit_any_more_after_a_new_definition(
@@ -260,8 +263,13 @@ def died(*_arguments: object, **_options: object) -> None:
     raise Died
 
 
-@pytest.mark.parametrize("select", [("v * 3 AS twice", "'never null' AS kind"), ("v * 3 AS twice", "v AS once")])
-@pytest.mark.parametrize("place", ["before the anchor", "before the merge"])
+@pytest.mark.parametrize(
+    ("place", "select"),
+    [
+        ("before the anchor", ("v * 3 AS twice", "'never null' AS kind")),
+        ("before the merge", ("v * 3 AS twice", "v AS once")),
+    ],
+)
 def test_a_rebuild_that_died_is_resumed_by_the_next_one(
     copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch, place: str, select: tuple[str, ...]
 ) -> None:

@@ -187,12 +187,12 @@ def test_the_changes_of_a_table_begin_anew_where_it_was_replaced(
     assert audit(doors, after, after.table("changes")).holds
 
 
-def told(items: str, makers: str, least: int = 0) -> Topology:
+def told(items: str, makers: str) -> Topology:
     """The changes of a join as a stored stream, and the newest of them, which are the join's rows."""
     builder = StreamsBuilder(f"told-{items}")
     i = builder.table(items, Consumed.json(key="id bigint", value="maker string, v int"))
     m = builder.table(makers, Consumed.json(key="maker string", value="country string"))
-    named = i.left_join(m, on="maker", select=["left.*", "right.country"]).filter(f"v >= {least}").materialize("named")
+    named = i.left_join(m, on="maker", select=["left.*", "right.country"]).filter("v >= 0").materialize("named")
     changes = named.to_stream().materialize("changes")
     changes.to_table().materialize("newest")
     return builder.build()
@@ -289,10 +289,8 @@ def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_
 def test_late_records_are_told_whatever_their_clock_said(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, doors = (
-        topic("clicks", config={"message.timestamp.after.max.ms": str(2**63 - 1)}),
-        Doors(engine, lakehouse, kafka),
-    )
+    name = topic("clicks", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    doors = Doors(engine, lakehouse, kafka)
     builder = StreamsBuilder(f"far-{name}", message_timestamp_after_max_ms=None)
     clicks = builder.stream(name, Consumed.json(key="user string", value="price int"))
     clicks.group_by("user").windowed_by(TimeWindows.of("5ms", grace="0ms")).count().materialize("counted")

@@ -227,10 +227,11 @@ def subset() -> list[Cell]:
             found.append(cell)
         if cell.fault == "twice" and cell.at == "columns added" and cell.errand == "landing with a new column":
             found.append(cell)
-        if cell.fault == "retry" and cell.at == "the end":
+        if cell.fault == "retry" and cell.at == "the end" and cell.errand in RETRIED:
             found.append(cell)
     return found
 
 
 COMMITS = ("appended", "replaced", "merged", "files compacted", "transaction told")
+RETRIED = ("landing", "step", "first publishing", "rebuild", "restore", "compaction")
 ZOMBIES = ("first landing", "landing", "first step", "step", "restore", "rebuild by another definition")

@@ -85,6 +85,7 @@ SENDING = {
     "_begin": (),  # the client's own mark: the broker hears of a transaction by its first record
     "_between": (),  # reads
     "_refused": (),  # hears what became of records
+    "_reason": (),  # asks a dead producer to undo, to hear why it is dead
 }
 """Where the publisher uses its producer or its consumer, and the effects it belongs to."""
 
