@@ -82,7 +82,7 @@ def _save(writer: DataFrameWriter, path: str, position: Position) -> bool:
 
 
 def run(session: SparkSession, statement: str, path: str, position: Position) -> State | None:
-    """Run a MERGE, or an ALTER that anchors. None: somebody else made this step."""
+    """Run a MERGE. None: somebody else made this step."""
     try:
         session.conf.set(APP, positions.app(position))
         session.conf.set(NUMBER, str(position.n))

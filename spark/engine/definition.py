@@ -18,9 +18,13 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.commit import races
 from spark.engine.errors import NotCommitted, PlanChanged
+from spark.engine.land import check_types
+from spark.engine.sync import behind
 from spark.engine.table import add_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark.engine.doors import Doors
     from spark.engine.position import State
     from spark.topology.topology import Table, Topology
@@ -57,33 +61,36 @@ def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: s
         PlanChanged: the definition differs in something else.
         NotCommitted: other runs kept committing first.
     """
-    columns = gaining(doors, topology, target, state)
-    if columns is None:
-        return state
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    for _ in range(TRIES):
+        columns = gaining(doors, topology, target, state)
+        if columns is None:
+            return state
+        _gain(doors, topology, target, state, columns, run)
+        found = positions.read(path, name)
+        assert found is not None, "a table that gained columns is there"
+        state = found
+    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+
+
+def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns: Mapping[str, str], run: str) -> None:
+    """Add the columns to a table that is in a state of which that was proven, and say by what it is computed now.
+
+    A run of the older definition may be about to commit, from the same state: rows that know nothing of the columns,
+    past inputs that have them. So the state's next number is taken before anything is said; where it is gone already,
+    the proof is another state's. A run that begins behind that finds columns it does not give, and is refused.
+    """
+    path = doors.lakehouse.table(topology.name, target.name)
     session = doors.engine.session()
     try:
         add_columns(session, path, columns)
-        with races():  # another run says so too
-            table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
         nothing = session.read.format("delta").load(path).where("false")
-        for _ in range(TRIES):
-            now = positions.read(path, name)
-            assert now is not None, "a table that gained columns is there"
-            check_definition(topology, target, now)
-            # Whoever still had the older definition may have stepped meanwhile, past what the inputs have in them now.
-            known = replace(now, properties=now.properties | {table.DEFINITION: state.properties[table.DEFINITION]})
-            if now.position.inputs != state.position.inputs and _gained(doors, topology, target, known) is None:
-                table.set_properties(session, path, {table.DEFINITION: state.properties[table.DEFINITION]})
-                check_definition(topology, target, known)
-            # And may still be about to, from the state that was proven: this takes its number away.
-            position = replace(now.position, n=now.position.n + 1, run=run, data_version=now.data_version)
-            done = commit.append(nothing, path, replace(position, whole=False, restored=None))
-            if done is not None:
-                return done
+        position = replace(state.position, n=state.position.n + 1, run=run, data_version=state.data_version)
+        if commit.append(nothing, path, replace(position, whole=False, restored=None)) is not None:
+            with races():  # another run says so too
+                table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
     finally:
         session.stop()
-    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
 
 
 def gaining(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
@@ -95,11 +102,25 @@ def gaining(doors: Doors, topology: Topology, target: Table, state: State) -> di
     try:
         check_definition(topology, target, state)
     except PlanChanged:
+        check_landings(doors, topology, target)
         columns = _gained(doors, topology, target, state)
         if columns is None:
             raise
         return columns
     return None
+
+
+def check_landings(doors: Doors, topology: Topology, target: Table) -> None:
+    """Refuse to compute a table where a landing behind it has a column by another type than is declared now.
+
+    Raises:
+        PlanChanged: says which; a rebuild would be in vain.
+    """
+    for source in map(topology.source, sorted(behind(topology)[target.name])):
+        name = f"{topology.name}/{source.landing}"
+        state = positions.read(doors.lakehouse.table(topology.name, source.landing), name)
+        if state is not None:
+            check_types(name, state, source.consumed)
 
 
 def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:

@@ -10,8 +10,10 @@ from pyspark.sql import functions as F
 
 from spark.engine import position as positions
 from spark.engine.changes import version_of
+from spark.engine.definition import gaining
 from spark.engine.kept import keeping
 from spark.engine.replay import span_between
+from spark.engine.step import named
 from spark.operators.algebra import IDENTITY, dropped
 from spark.operators.order import stream_time
 
@@ -34,14 +36,23 @@ class Dropped:
 
 
 def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dropped]:
-    """The newest records that a table dropped: late ones, and those without the key, value or timestamp it needs."""
+    """The newest records that a table dropped: late ones, and those without the key, value or timestamp it needs.
+
+    Raises:
+        PlanChanged: the table was computed by another definition than the one given.
+        ChangesExpired: an input no longer tells what a commit was computed from.
+    """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    commits = [] if positions.read(path, name) is None else list(positions.commits(path, name))
+    state = positions.read(path, name)
+    if state is None:
+        return []
+    gaining(doors, topology, target, state)  # such columns drop nothing
+    commits = list(positions.commits(path, name))
     found: list[Dropped] = []
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        with keeping(session) as keeps:
+        with named(topology, target), keeping(session) as keeps:
             # What came before the first commit that the log still tells of is not known, unless it is the first of all.
             whole = commits != [] and commits[-1].position.n == 1
             for made, before in pairwise([*commits, *([None] if whole else [])]):

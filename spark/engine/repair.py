@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import Pinned, version_of
-from spark.engine.definition import check_definition, definition, gaining
+from spark.engine.definition import agreed, check_landings, definition, gaining
 from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, PlanChanged, PositionLost
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
@@ -263,9 +263,10 @@ def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: st
     try:
         state = positions.read(path, name)
         if state is not None:
-            check_definition(topology, target, state)
+            state = agreed(doors, topology, target, state, run)
             _check_streams(doors, topology, target, state)
     except (PositionLost, PlanChanged):
+        check_landings(doors, topology, target)
         _new_epoch(doors, path, name, run, definition(topology, target))
         return positions.read(path, name)
     return state

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
 from spark.engine.changes import version_of
-from spark.engine.definition import agreed, gaining
+from spark.engine.definition import agreed
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
 from spark.engine.pin import Pins
 from spark.engine.step import CHANGES_LOST, Stepped, named, put_right, working
@@ -64,7 +64,6 @@ def restore(
         state = positions.read(path, name)
         if state is None:
             raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-        gaining(doors, topology, target, state)  # another definition's is refused before anything changes
         found = _chosen(name, list(positions.every(path, name)), version, timestamp)
         state = agreed(doors, topology, target, state, run)
         was = found.position

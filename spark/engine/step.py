@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
-from spark.engine.definition import agreed, check_definition, definition
+from spark.engine.definition import agreed, check_definition, check_landings, definition
 from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged, condition
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
@@ -158,6 +158,8 @@ def working(
 ) -> Iterator[Work]:
     """An engine session for one try, and what it needs; the table is created if it is not there yet."""
     path = doors.lakehouse.table(topology.name, target.name)
+    if state is None:
+        check_landings(doors, topology, target)
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine import definition, table
+from spark.engine import commit, definition, table
 from spark.engine.errors import PlanChanged
 from spark.engine.repair import Audited, audit, audits, rebuild
 from spark.engine.restore import restore
@@ -194,6 +194,44 @@ def test_a_run_of_the_older_definition_that_commits_behind_the_gain_is_overtaken
     assert all(isinstance(one, Audited) and one.holds for one in audits(doors, after, after.table("taken")))
 
 
+def test_two_runs_that_gain_a_column_at_once_agree(
+    doors: Doors, gained: tuple[Topology, Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, after = gained
+    append = commit.append
+
+    def overtaken(*arguments: Any) -> Any:
+        """Another run of the same definition is through before the columns' commit."""
+        monkeypatch.undo()
+        assert step(doors, after, after.table("taken"), "other").outcome == "stepped"
+        return append(*arguments)
+
+    monkeypatch.setattr(commit, "append", overtaken)
+    assert step(doors, after, after.table("taken"), "one").outcome == "idle"
+    assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
+
+
+def test_a_run_that_died_between_columns_and_their_commit_hides_no_step_of_the_older_definition(
+    doors: Doors, gained: tuple[Topology, Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = gained
+
+    def dies(batch: DataFrame) -> None:  # noqa: ARG001  # a gate is called by this name
+        def died(*_: object) -> None:
+            raise InterruptedError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(commit, "append", died)
+            with pytest.raises(InterruptedError):
+                definition.agreed(doors, after, after.table("taken"), lake.state(doors, after, "taken"), "dies")
+
+    assert step(doors, before, before.table("taken"), "older", dies).outcome == "stepped"
+    with pytest.raises(PlanChanged, match="tidetable rebuild"):
+        step(doors, after, after.table("taken"), "after")
+    rebuild(doors, after, after.table("taken"), "rebuild")
+    assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
+
+
 def test_a_table_that_has_not_gained_its_columns_yet_is_audited_and_restored(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
@@ -210,3 +248,27 @@ def test_a_table_that_has_not_gained_its_columns_yet_is_audited_and_restored(
     assert lake.versions(doors, after, "taken") == versions, "looking changes nothing"
     restore(doors, after, after.table("taken"), "back", version=first.version)
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": None}}
+
+
+def test_a_rebuild_of_a_table_that_gains_columns_keeps_what_follows_it(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    items = topic("items")
+
+    def followed(value: str) -> Topology:
+        builder = StreamsBuilder(f"followed-{items}")
+        kept = builder.table(items, Consumed.json(key="id bigint", value=value)).map_values("*").materialize("kept")
+        kept.to_stream().materialize("told")
+        return builder.build()
+
+    before, after = followed("v int"), followed("v int, w int")
+    send(kafka, items, Record(1, {"v": 1}))
+    assert tick(doors, before, "before").failed == {}
+    send(kafka, items, Record(2, {"v": 2, "w": 2}))
+    lake.land_all(doors, after)
+    step(doors, after, after.table(items), "after")
+    rebuilt = rebuild(doors, after, after.table("kept"), "rebuild")
+    assert (rebuilt.inserted, rebuilt.updated, rebuilt.deleted) == (1, 0, 0)
+    assert step(doors, after, after.table("told"), "after").outcome == "stepped"
+    told = [(row["id"], row["v"], row["w"]) for row in lake.listed(lake.path(doors, after, "told"))]
+    assert sorted(told) == [(1, 1, None), (2, 2, 2)]

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from spark.engine.errors import PlanChanged
 from spark.engine.repair import audit, rebuild
+from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.nodes import LANDING
@@ -114,6 +115,10 @@ def told(doors: Doors, topology: Topology) -> tuple[str, ...]:
     for table, its, was in zip(tables, said, versions, strict=True):
         if its in ("refused", "rebuild", "waits"):
             assert lake.versions(doors, topology, table) == was, "nothing is committed"
+        if (table, its) == ("kept", "waits"):  # its definition has the type; and both do when they are asked to
+            for do in (step, rebuild):
+                with pytest.raises(PlanChanged, match="landed and declared types differ"):
+                    do(doors, topology, topology.table(table), "asked")
         if its == "rebuild":
             assert re.search("^[-+]", str(ticked.failed[table]), re.MULTILINE), "it shows how they differ"
             rebuild(doors, topology, topology.table(table), "rebuilt")
