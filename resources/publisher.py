@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark.engine.errors import NotCommitted, RecordRefused
+from spark.engine.offsets import KafkaUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from resources.kafka import Kafka, Setting
 
 TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction lives as long
+PAUSE = 0.1  # seconds between two looks for the end of a transaction
 BLOCKED = 1.0  # seconds until a full queue is tried again
 LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
 
@@ -54,15 +56,18 @@ class Publisher:
         self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
         self._begun = False
         self._failed: list[KafkaError] = []
-        self._ends = kafka.end_offsets([topic], exactly_once)[topic].offsets  # also an error by name if it is missing
+        kafka.end_offsets([topic])  # an error by name if it is missing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
         self._consumer = kafka.consumer(**group)
         # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
         sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
-        self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
         with ExitStack() as undoing:
             undoing.callback(self._consumer.close)  # nobody enters what did not open, nor leaves it
+            try:
+                self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
+            except KafkaException as error:  # settings that a producer cannot have
+                raise kafka.unavailable(error) from error
             if exactly_once:
                 self._insist(lambda: self._producer.init_transactions(TIMEOUT))
             undoing.pop_all()
@@ -74,8 +79,11 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Abort what is not committed, and say by name what the client refused."""
-        told = _cause(error) if isinstance(error, SystemError) else error
+        """Abort what is not committed, and say by name what the client refused.
+
+        What is fatal is raised where the reports of records are handed out, which fail of it in turn: a SystemError.
+        """
+        told = error.__cause__ if isinstance(error, SystemError) else error
         refused = self._refused(told) if isinstance(told, KafkaException) else None
         if self._begun and self._exactly_once:
             # The next one to open this name aborts it, as the broker does in a while.
@@ -121,9 +129,27 @@ class Publisher:
 
     def newest(self, header: str, value: str) -> list[dict[str, str]]:
         """The headers of the newest record of every partition, if it has one, in which a header has this value."""
-        first = self._kafka.beginning_offsets([self._topic])[self._topic].offsets
-        found = (self._last(partition, first[partition], end, header, value) for partition, end in self._ends.items())
+        ends, first = self._ends(), self._kafka.beginning_offsets([self._topic])[self._topic].offsets
+        found = (self._last(partition, first[partition], end, header, value) for partition, end in ends.items())
         return [headers for headers in found if headers is not None]
+
+    def _ends(self) -> dict[int, int]:
+        """Where the topic ends. Exactly once, what is there is read once no transaction of others is open before it."""
+        ends = self._kafka.end_offsets([self._topic], read_committed=False)[self._topic].offsets
+        deadline = time.monotonic() + TIMEOUT
+        while self._exactly_once:
+            readable = self._kafka.end_offsets([self._topic])[self._topic].offsets
+            held = [partition for partition, end in ends.items() if readable.get(partition, 0) < end]
+            if not held:
+                break
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(
+                    f"topic {self._topic}: a transaction that has not ended keeps back the newest records of partition "
+                    f"{held[0]}, from offset {readable.get(held[0], 0)} on, which tell how far {self._name} is: its "
+                    f"group has no offset. End that transaction: kafka-transactions.sh find-hanging"
+                )
+            time.sleep(PAUSE)
+        return ends
 
     def _last(self, partition: int, first: int, end: int, header: str, value: str) -> dict[str, str] | None:
         look, since = LOOK, end
@@ -177,7 +203,10 @@ class Publisher:
     def _refused(self, error: KafkaException) -> Exception:
         error = self._reason(error)
         if self._exactly_once and error.args[0].code() in OVERTAKEN:
-            return NotCommitted(f"another run publishes {self._name} to topic {self._topic}, and took over")
+            return NotCommitted(
+                f"another run publishes {self._name} to topic {self._topic}, and took over; or a transaction lasted "
+                f"longer than transaction.timeout.ms, and the broker ended it"
+            )
         deadline = time.monotonic() + BLOCKED
         while not self._failed and len(self._producer) and time.monotonic() < deadline:
             with suppress(KafkaException, SystemError):
@@ -195,14 +224,8 @@ class Publisher:
             except KafkaException as reason:
                 return reason
             except SystemError as reason:
-                return _cause(reason)
+                return reason.__cause__ if isinstance(reason.__cause__, KafkaException) else error
         return error
-
-
-def _cause(error: SystemError) -> KafkaException:
-    """What is fatal is raised where the reports of records are handed out, which fail of it in turn."""
-    cause = error.__cause__
-    return cause if isinstance(cause, KafkaException) else KafkaException(KafkaError(KafkaError._FATAL))
 
 
 def _headers(message: Message) -> dict[str, str]:

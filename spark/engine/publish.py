@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
@@ -43,7 +44,7 @@ from spark.serdes.json import encode_key, encode_value
 from spark.topology.nodes import WINDOW, is_stream, of_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType, StructType
@@ -145,7 +146,7 @@ def publish(
     now = round(time.time() * 1000)
     if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and now - sent.at < AGED:
         return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
-    exactly_once = topology.settings.processing_guarantee == "exactly_once_v2"
+    exactly_once = topology.settings.exactly_once
     with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
         # Asked again behind the fence: whoever had it before can move nothing any more.
         sent = sent_of(doors.kafka, topology, target, stable=True) or _at_the_tail(publisher, name, exactly_once)
@@ -291,28 +292,29 @@ class Record:
 
 
 def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
-    """What a topic does not have yet, in order; None before what is computed now."""
+    """What a topic does not have yet, in order; None before what is computed, or fetched, now."""
     for pages, whole in feed.missing(sent, aim.version):
         yield None
-        fetched = (row for page in pages for row in page.toLocalIterator())
-        for version, rows in groupby(fetched, key=lambda row: row[0]):
-            begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, whole)
-            has = sent.ordinal if sent is not None and begun else 0
-            for ordinal, ((_, key, value, timestamp), last) in enumerate(_telling_last(rows)):
-                if ordinal >= has:
-                    at = replace(aim, version=version, ordinal=ordinal, done=last, whole=whole)
-                    yield Record(at, _bytes(key), _bytes(value), timestamp)
+        rows = 0  # of a version so far, but for the newest: whether that one is the last, the next one tells
+        newest: Row | None = None
+        for page in pages():
+            yield None
+            for row in page.toLocalIterator():
+                if newest is not None:
+                    last = row[0] != newest[0]
+                    yield from _unless_sent(sent, replace(aim, ordinal=rows, done=last, whole=whole), newest)
+                    rows = 0 if last else rows + 1
+                newest = row
+        if newest is not None:
+            yield from _unless_sent(sent, replace(aim, ordinal=rows, done=True, whole=whole), newest)
 
 
-def _telling_last(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
-    """Rows, each with whether it is the last."""
-    waiting = None
-    for row in rows:
-        if waiting is not None:
-            yield waiting, False
-        waiting = row
-    if waiting is not None:
-        yield waiting, True
+def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
+    """The record of a row at a place, unless a topic that has a part of its version has that too."""
+    version, key, value, timestamp = row
+    begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, place.whole)
+    if sent is None or not begun or place.ordinal >= sent.ordinal:
+        yield Record(replace(place, version=version), _bytes(key), _bytes(value), timestamp)
 
 
 def _own_columns(schema: StructType) -> dict[str, DataType | str]:
@@ -325,6 +327,10 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+Pages = Callable[[], list["DataFrame"]]
+"""What computes rows of (version, key, value, timestamp), in order, to be fetched one page after the other."""
+
+
 @dataclass(frozen=True)
 class Feed:
     """A stored table up to a version, as what its versions changed."""
@@ -335,28 +341,32 @@ class Feed:
     target: Table
     newest: int
 
-    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[Iterator[DataFrame], bool]]:
-        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all.
-
-        Each in pages of (version, key, value, timestamp).
-        """
-        if sent is None or (sent.whole and not sent.done):
-            version = until if sent is None else sent.version
-            yield self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True)))), True
-            since = version
-        else:
-            since = sent.version if sent.done else sent.version - 1
-        changed = self._changed(since)
+    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[Pages, bool]]:
+        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all."""
+        begins = sent is None or (sent.whole and not sent.done)
+        version = until if sent is None else sent.version
+        changed = self._changed(version if sent is None or begins or sent.done else version - 1)
+        if begins:
+            yield partial(self._all, version), True
         replaced = max((one.version for one in changed if one.replaced), default=0)
-        for version in (one.version for one in changed if one.version <= min(replaced, until)):
-            begun = sent is not None and not sent.done and sent.version == version
-            yield self._paged(self._ordered(self._net(self._difference(version, begun)))), False
+        for other in (one.version for one in changed if one.version <= min(replaced, until)):
+            begun = sent is not None and not sent.done and sent.version == other
+            yield partial(self._replacing, other, begun), False
         if told := [one for one in changed if replaced < one.version <= until]:
-            feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
-            changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
-            rows = self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted())))
-            few = sum(PAGE if one.rows is None else one.rows for one in told) < PAGE
-            yield iter([rows]) if few else self._paged(rows), False
+            yield partial(self._told, told), False
+
+    def _all(self, version: int) -> list[DataFrame]:
+        return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))
+
+    def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
+        return self._paged(self._ordered(self._net(self._difference(version, begun))))
+
+    def _told(self, told: list[Changed]) -> list[DataFrame]:
+        feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
+        changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
+        rows = self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted())))
+        few = sum(PAGE if one.rows is None else one.rows for one in told) < PAGE
+        return [rows] if few else self._paged(rows)
 
     def _changed(self, since: int) -> list[Changed]:
         try:
@@ -430,14 +440,20 @@ class Feed:
         place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
         return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
 
-    def _paged(self, rows: DataFrame) -> Iterator[DataFrame]:
-        """Ordered rows, computed once, a page at a time."""
+    def _paged(self, rows: DataFrame) -> list[DataFrame]:
+        """Ordered rows, computed once, to be fetched a page at a time."""
         numbered = self.keeps.keep(rows.withColumn("_number", F.monotonically_increasing_id()))
         number = F.col("_number")  # of every partition, the order's next, they begin anew
         parts = numbered.groupBy(F.shiftright(number, 33)).agg(F.min(number), F.max(number)).collect()
-        for _, first, last in sorted(parts):
-            for begin in range(first, last + 1, PAGE):
-                yield numbered.where(number.between(begin, begin + PAGE - 1)).orderBy(number).drop("_number")
+        pages: list[tuple[int, int]] = []
+        room = 0
+        for _, begin, last in sorted(parts):
+            while begin <= last:
+                first, room = (begin, PAGE) if room == 0 else (pages.pop()[0], room)
+                until = min(last, begin + room - 1)
+                pages.append((first, until))
+                begin, room = until + 1, room - (until - begin + 1)
+        return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
 
     def _placed(self) -> tuple[str, ...]:
         return ("_batch", "_reached") if is_stream(self.target.plan) else ()

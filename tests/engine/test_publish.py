@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
+from resources.kafka import Kafka
 from resources.publisher import Publisher
 from spark.engine import publish as publishing
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, RecordRefused
-from spark.engine.offsets import TopicMissing
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Sent, group, publish, sent_of, unsent
 from spark.engine.repair import rebuild
 from spark.engine.tick import tick
@@ -26,9 +27,8 @@ from tests.lake import Record, received, send
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
-    from resources.kafka import Kafka
     from spark.engine.doors import Doors
     from spark.engine.publish import Published, Sent
 
@@ -213,26 +213,48 @@ def test_a_version_of_several_transactions_goes_on_where_it_was_left(world: Worl
     assert changes(world.kafka, sink) == expected(0, 2)
 
 
-@pytest.mark.usefixtures("small")
-def test_no_transaction_is_open_while_what_comes_next_is_computed(
+def test_no_transaction_is_open_while_what_comes_next_is_computed_or_fetched(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(publishing, "BATCH", 2)
+    monkeypatch.setattr(publishing, "PAGE", 4)  # the last of which is sent when the next page tells that one follows
     sink = world.topic("sink")
-    stopped(world, sink, 0, 2)
-    there: list[int] = []
-    missing = publishing.Feed.missing
+    stopped(world, sink, 0, 1)
+    sent, looked = [len(changes(world.kafka, sink))], 0
+    send_one, missing = Publisher.send, publishing.Feed.missing
 
-    def computed(pages: Iterator[DataFrame]) -> Iterator[DataFrame]:
-        there.append(len(changes(world.kafka, sink)))
-        yield from pages
+    def counted(*arguments: Any) -> None:
+        sent[0] += 1
+        send_one(*arguments)
 
-    def watched(*arguments: Any) -> Iterator[tuple[Iterator[DataFrame], bool]]:
+    def look() -> None:
+        nonlocal looked
+        looked += 1
+        assert len(changes(world.kafka, sink)) == sent[0], "what was sent is committed"
+
+    class Fetched:
+        """A page that looks when it is asked for."""
+
+        def __init__(self, page: DataFrame) -> None:
+            self.page = page
+
+        def toLocalIterator(self) -> Iterator[Row]:  # a name of Spark's
+            look()
+            return self.page.toLocalIterator()
+
+    def watched(*arguments: Any) -> Iterator[tuple[Callable[[], list[Fetched]], bool]]:
         for pages, whole in missing(*arguments):
-            yield computed(pages), whole
 
+            def computed(pages: publishing.Pages = pages) -> list[Fetched]:
+                look()
+                return [Fetched(page) for page in pages()]
+
+            yield computed, whole
+
+    monkeypatch.setattr(Publisher, "send", counted)
     monkeypatch.setattr(publishing.Feed, "missing", watched)
     world.published(sink, 2)
-    assert there == [4, 5], "what is left of the whole table is committed before the changes are asked for"
+    assert looked >= 2 + 2 + 2, "two parts, the first of which has two pages"
     assert changes(world.kafka, sink) == expected(0, 2)
 
 
@@ -251,6 +273,37 @@ def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: Wo
     sent = world.sent(sink)
     assert sent is not None
     assert sent.done
+
+
+def test_the_newest_records_are_not_looked_for_before_a_transaction_of_others_that_is_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = world.topic("sink")
+    was = group(topology(world.items, sink), topology(world.items, sink).table("large"))
+    world.published(sink, 0)
+    with lake.transaction(world.kafka, sink, "foreign") as foreign:
+        world.published(sink, 1)  # nobody reads that yet
+        world.kafka.admin().delete_consumer_groups([was])[was].result(10)
+        monkeypatch.setattr("resources.publisher.TIMEOUT", 3.0)
+        with pytest.raises(KafkaUnavailable, match=r"keeps back the newest records of partition 0, from offset 6 on"):
+            world.published(sink, 2)
+        foreign.abort_transaction(30)
+    world.published(sink, 2)
+    assert changes(world.kafka, sink) == expected(0, 2)
+
+
+def test_what_is_not_kafkas_is_not_told_as_kafkas(world: World) -> None:
+    sink = world.topic("sink")
+
+    def fails() -> None:
+        with world.kafka.publishing("ours", sink, True) as publisher:
+            publisher.send(b"1", b"2", None, {})
+            raise SystemError("our own")
+
+    with pytest.raises(SystemError, match="our own"):
+        fails()
+    with pytest.raises(KafkaUnavailable, match="acks"):
+        Kafka({**world.kafka.config, "acks": "1"}).publishing("ours", sink, True)
 
 
 @pytest.mark.usefixtures("small")
@@ -433,30 +486,43 @@ def test_an_offset_that_somebody_else_committed_is_none_of_ours(metadata: str) -
     assert Sent.from_json(metadata) is None
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-@pytest.mark.parametrize(
-    ("value", "setting"),
-    [
-        ({"at": 4_000_000_000_000, "note": ""}, "message.timestamp.after.max.ms"),
-        ({"at": AT, "note": "x" * 1_100_000}, "max.message.bytes"),
-    ],
-)
-def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], guarantee: str, value: dict[str, object], setting: str
-) -> None:
-    items, sink = topic(config={"max.message.bytes": "2000000"}), topic("sink")
+def refused(items: str, guarantee: str = "exactly_once_v2") -> Topology:
+    """A record from the far future, and a large one, each published to a topic that takes none of the kind."""
     builder = StreamsBuilder(f"refused-{items}", processing_guarantee=guarantee)
     table = builder.table(items, Consumed.json(key="id bigint", value="at bigint, note string", timestamp="at"))
-    table.filter("id > 0").materialize("all").to(sink)
-    made = builder.build()
+    for number, name in enumerate(("far", "large")):
+        table.filter(f"id = {number}").materialize(name).to(f"{items}-{name}")
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def refusing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
+    """The topic they are from, landed and stepped."""
+    items = topic(config={"max.message.bytes": "2000000"})
     producer = kafka.producer(**{"message.max.bytes": 2_000_000})
-    producer.produce(items, key=b"1", value=json.dumps(value).encode(), timestamp=AT)
+    for number, value in enumerate(({"at": 4_000_000_000_000, "note": ""}, {"at": AT, "note": "x" * 1_100_000})):
+        producer.produce(items, key=str(number).encode(), value=json.dumps(value).encode(), timestamp=AT)
     producer.flush()
+    made = refused(items)
+    for table in made.tables:
+        if table.topic is not None:
+            kafka.create_topic(table.topic)
     lake.land_all(doors, made)
     lake.step_all(doors, made)
+    return items
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize(
+    ("name", "setting"), [("far", "message.timestamp.after.max.ms"), ("large", "max.message.bytes")]
+)
+def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
+    doors: Doors, kafka: Kafka, refusing: str, guarantee: str, name: str, setting: str
+) -> None:
+    made = refused(refusing, guarantee)
     with pytest.raises(RecordRefused, match=setting):
-        publish(doors, made, made.table("all"))
-    assert received(kafka, sink) == []
+        publish(doors, made, made.table(name))
+    assert received(kafka, f"{refusing}-{name}") == []
 
 
 def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:
