@@ -14,7 +14,7 @@ from spark.engine import position as positions
 from spark.engine.errors import InputChanged, LogBroken, PositionLost
 from spark.engine.pin import before
 from spark.engine.publish import unsent
-from spark.engine.sync import concerning, waiting
+from spark.engine.sync import behind, concerning, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,14 +76,13 @@ def standings(
     """
     inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
-    topics = {source.landing: {source.topic} for source in topology.sources}
+    topics = behind(topology)
     found: dict[str, Standing] = {}
     for name, reads in inputs.items():
-        topics.setdefault(name, set()).update(*(topics[read] for read in reads))
         reached = {read: found[read].state for read in reads}
         found[name] = _standing(lakehouse, topology, name, topics[name], reached, ends)
     held: list[Waiting] = []
-    with suppress(PositionLost):  # a landing that lost its position is in trouble already
+    with suppress(PositionLost, LogBroken):  # a landing that is broken is in trouble already
         held = waiting(lakehouse, topology)
     for name, at in (sent or {}).items():
         found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at))
@@ -173,7 +172,7 @@ def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | No
     """How many versions the topic of a table does not have; where its log does not tell, publishing says why."""
     try:
         return unsent(lakehouse.table(topology.name, name), f"{topology.name}/{name}", sent)
-    except PositionLost:
+    except (PositionLost, LogBroken):
         return 0
     except InputChanged:
         return 1

@@ -35,7 +35,7 @@ from deltalake import DeltaTable, QueryBuilder
 from spark.engine import commit
 from spark.engine import position as positions
 from spark.engine.changes import NOTHING, within
-from spark.engine.errors import NotCommitted, PositionLost
+from spark.engine.errors import LogBroken, NotCommitted, PositionLost
 from spark.engine.offsets import TopicOffsets
 from spark.engine.pin import lowers
 from spark.engine.position import Release
@@ -262,7 +262,7 @@ def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> 
     """What every landing holds beyond the last cut, or beyond where a table is that stepped without one."""
     stepped = []
     for table in topology.tables:
-        with suppress(PositionLost):  # it says so itself, and what it was computed from holds nobody else
+        with suppress(PositionLost, LogBroken):  # it says so itself, and what it was computed from holds nobody else
             state = positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
             stepped += [] if state is None else [state.position]
     found = []
