@@ -20,7 +20,3 @@ class Lakehouse:
     def table(self, topology: str, name: str) -> str:
         """The path of a stored table."""
         return f"{self.root}/{topology}/{name}"
-
-    def landing(self, topology: str, topic: str) -> str:
-        """The path of the table a topic lands in."""
-        return f"{self.root}/{topology}/_landing/{topic}"

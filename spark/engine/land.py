@@ -61,7 +61,7 @@ class Landed:
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
     """The cut: the end offsets of every topic of the topology, asked for once."""
-    return _ends(kafka, topology, read_committed(topology))
+    return _ends(kafka, topology, topology.settings.exactly_once)
 
 
 def written(kafka: Kafka, topology: Topology) -> Cut:
@@ -69,7 +69,7 @@ def written(kafka: Kafka, topology: Topology) -> Cut:
 
     Asked for before a cut, so that what is between the two is theirs. Nothing where the cut itself reaches that.
     """
-    return _ends(kafka, topology, committed=False) if read_committed(topology) else {}
+    return _ends(kafka, topology, committed=False) if topology.settings.exactly_once else {}
 
 
 def _ends(kafka: Kafka, topology: Topology, committed: bool) -> Cut:
@@ -106,7 +106,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     continue  # another run landed here meanwhile: its offsets are where to start
             if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
                 continue
-            widen(session, path, name, state, source.consumed)
+            widen(session, path, state, source.consumed)
             position = Position(
                 table=name,
                 epoch=state.position.epoch,
@@ -269,14 +269,9 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed" if read_committed(topology) else "read_uncommitted",
+        "kafka.isolation.level": "read_committed" if topology.settings.exactly_once else "read_uncommitted",
     }
     return session.read.format("kafka").options(**options).load()
-
-
-def read_committed(topology: Topology) -> bool:
-    """Whether what a transaction wrote is landed when it has ended, and never if it is undone."""
-    return topology.settings.processing_guarantee == "exactly_once_v2"
 
 
 def _timestamp(consumed: Consumed) -> Column:
@@ -328,9 +323,8 @@ def check_types(name: str, state: State, consumed: Consumed) -> None:
         )
 
 
-def widen(session: SparkSession, path: str, name: str, state: State, consumed: Consumed) -> None:
+def widen(session: SparkSession, path: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
-    check_types(name, state, consumed)
     stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
     if stored | declared == stored:
         return

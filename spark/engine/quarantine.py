@@ -17,7 +17,7 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.errors import NotCommitted
-from spark.engine.land import TRIES, landed, may_be_ahead, widen
+from spark.engine.land import TRIES, check_types, landed, may_be_ahead, widen
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             return Redecoded(name, 0, 0, None, time.monotonic() - began)
         session = doors.engine.session()
         try:
-            widen(session, path, name, state, source.consumed)
+            check_types(name, state, source.consumed)
+            widen(session, path, state, source.consumed)
             broken = version_of(session, path, positions.version(path)).where("_error IS NOT NULL")
             raw = broken.select(
                 F.col("_key").alias("key"),

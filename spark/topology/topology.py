@@ -88,6 +88,11 @@ class Settings:
     message_timestamp_after_max_ms: int | None = 3_600_000
     on_data_loss: OnDataLoss = "fail"
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether what a transaction wrote is landed once it has ended, and tables are published in transactions."""
+        return self.processing_guarantee == "exactly_once_v2"
+
 
 @dataclass(frozen=True)
 class Topology:

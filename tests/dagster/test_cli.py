@@ -132,9 +132,9 @@ def test_follow_ticks_when_there_is_something_new_and_stops_when_interrupted(kaf
     environment = {**os.environ, "TIDETABLE_LAKE": str(lake_root)}
     with interrupted(command, lake_root, environment, subprocess.PIPE) as following:
         assert following.stdout is not None
-        shop.order(kafka, 4)
+        shop.put(kafka, "clicks", 4, {"sku": "lamp", "at": "2026-11-20T10:00:00Z"})  # no table is behind it
         landed = {one["table"]: one["records"] for one in json.loads(following.stdout.readline())["landed"]}
-    assert landed["shop/_landing/orders"] == 1
+    assert landed["shop/_landing/clicks"] == 1
 
 
 def test_describe_prints_the_topology_a_table_and_a_graph(tmp_path: Path) -> None:

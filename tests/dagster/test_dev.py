@@ -95,7 +95,8 @@ def dagster(engine: Engine, kafka: Kafka, lake_root: Path, tmp_path: Path) -> It
     environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     environment |= {"TIDETABLE_LAKE": str(lake_root), "PYTHONPATH": ""}
     try:
-        with (tmp_path / "log").open("wb") as log, interrupted(command, tmp_path, environment, log.fileno()):
+        # 1: a run that has told its end still writes to the temporary home that Dagster is about to remove.
+        with (tmp_path / "log").open("wb") as log, interrupted(command, tmp_path, environment, log.fileno(), (0, 1)):
             dagster = Dagster(port)
             until(dagster.up)
             yield dagster

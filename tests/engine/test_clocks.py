@@ -28,18 +28,18 @@ CLOCKS = {
 
 
 def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
-    builder, names = StreamsBuilder("clocks"), {}
-    for clock in CLOCKS:
-        kind = "LogAppendTime" if clock == "brokers" else "CreateTime"
-        names[clock] = topic(
-            clock, config={"message.timestamp.type": kind, "message.timestamp.after.max.ms": str(2**63 - 1)}
-        )
-        builder.table(names[clock], Consumed.json(key="id bigint", value="v int"))
+    builder = StreamsBuilder("clocks")
+    names = {}
+    for kind in ("CreateTime", "LogAppendTime"):
+        far = {"message.timestamp.type": kind, "message.timestamp.after.max.ms": str(2**63 - 1)}
+        names[kind] = topic(kind.lower(), config=far)
+        builder.table(names[kind], Consumed.json(key="clock string, id bigint", value="v int"))
     made = builder.build()
     for number in (0, 1):
-        for clock, name in names.items():
-            at = CLOCKS[clock][number]
-            send(kafka, name, *(Record(key, {"v": number}, timestamp=at) for key in (1, 2 + number)))
+        for clock, times in CLOCKS.items():
+            name = names["LogAppendTime" if clock == "brokers" else "CreateTime"]
+            keys = ({"clock": clock, "id": id_} for id_ in (1, 2 + number))
+            send(kafka, name, *(Record(key, {"v": number}, timestamp=times[number]) for key in keys))
         assert tick(doors, made, f"tick {number}").failed == {}
-    for name in names.values():
-        assert lake.rows(doors, made, name) == {1: {"v": 1}, 2: {"v": 0}, 3: {"v": 1}}
+    rows = {key: row for name in names.values() for key, row in lake.rows(doors, made, name).items()}
+    assert rows == {(clock, id_): {"v": v} for clock in CLOCKS for id_, v in ((1, 1), (2, 0), (3, 1))}

@@ -149,7 +149,7 @@ def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_i
             for one in clicks
             if sold(one)
         }
-        for table in made.tables[number % 2 :: 2]:  # each every other wave: an audit costs more than a step
+        for table in made.tables[number % 2 :: 2] if number > 1 else ():  # each once: an audit costs more than a step
             assert audit(doors, made, table).holds, table.name
     assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
     rebuilt = rebuild(doors, made, made.table("seen"), "rebuild")

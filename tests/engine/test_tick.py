@@ -71,7 +71,7 @@ def test_two_ticks_at_once_commit_each_step_once(story: Story, tmp_path: Path) -
             expected = {key: expected[key] for key in found}
         assert found == expected, name
         assert numbers(doors, story.topology, name) == [1, 2]
-        assert audit(doors, story.topology, story.topology.table(name)).holds
+    assert audit(doors, story.topology, story.topology.table("looked_up")).holds
 
 
 class Refused(EngineError):

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_tables_and_landings_are_below_their_topology() -> None:
+def test_tables_are_below_their_topology() -> None:
     lakehouse = Lakehouse("/lake")
     assert lakehouse.table("shop", "orders") == "/lake/shop/orders"
-    assert lakehouse.landing("shop", "orders") == "/lake/shop/_landing/orders"
 
 
 def test_a_relative_root_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
