@@ -61,10 +61,11 @@ def test_a_table_before_its_first_commit_has_nothing_to_audit(story: Story) -> N
 
 
 def test_a_definition_that_did_not_compute_the_table_does_not_judge_it(story: Story) -> None:
-    changed = story.topology.table("titled")
-    other = replace(story.topology, tables=(replace(changed, plan=story.topology.table("looked_up").plan),))
+    tables = {table.name: table for table in story.topology.tables}
+    changed = replace(story.topology.table("titled"), plan=story.topology.table("looked_up").plan)
+    other = replace(story.topology, tables=tuple((tables | {changed.name: changed}).values()))
     with pytest.raises(PlanChanged, match="tidetable rebuild"):
-        audit(story.last.doors, other, other.tables[0])
+        audit(story.last.doors, other, changed)
 
 
 @pytest.fixture

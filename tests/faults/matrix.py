@@ -64,6 +64,8 @@ class Errand:
 
 ASKED = ("offsets asked", "position read", "first offsets asked", "session opened")
 PINNED = ("position read", "inputs pinned", "session opened")
+TYPED = ("position read", "position read")  # of both landings behind the table
+TAIL = ("offsets asked", "offsets asked", "first offsets asked")
 WRITTEN = ("read back", "session closed")
 ENDED = ("transaction told", "transaction told")
 TRANSACTION = ("record sent", "record sent", *ENDED)
@@ -90,7 +92,7 @@ ERRANDS: dict[str, Errand] = {
     "first step": Errand(
         "step",
         "landed",
-        (*PINNED, "table created", "appended", *WRITTEN),
+        ("position read", "inputs pinned", *TYPED, "session opened", "table created", "appended", *WRITTEN),
         1,
         ("CREATE while table created", APPENDED),
     ),
@@ -99,7 +101,7 @@ ERRANDS: dict[str, Errand] = {
     "first publishing": Errand(
         "publish",
         "first",
-        (*OPENED, "first offsets asked", "position read", "session opened", *TRANSACTION, *ENDED, "session closed"),
+        (*OPENED, *TAIL, "position read", "session opened", *TRANSACTION, *ENDED, "session closed"),
         1,
     ),
     "publishing": Errand(
@@ -120,6 +122,7 @@ ERRANDS: dict[str, Errand] = {
         "second",
         (
             "position read",
+            *(*TYPED, *TYPED),
             "session opened",
             "epoch closed",
             "properties set",
