@@ -79,12 +79,9 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Abort what is not committed, and say by name what the client refused.
-
-        What is fatal is raised where the reports of records are handed out, which fail of it in turn: a SystemError.
-        """
-        told = error.__cause__ if isinstance(error, SystemError) else error
-        refused = self._refused(told) if isinstance(told, KafkaException) else None
+        """Abort what is not committed, and say by name what the client refused."""
+        told = _kafkas(error)
+        refused = None if told is None else self._refused(told)
         if self._begun and self._exactly_once:
             # The next one to open this name aborts it, as the broker does in a while.
             with suppress(KafkaException, SystemError):
@@ -224,8 +221,15 @@ class Publisher:
             except KafkaException as reason:
                 return reason
             except SystemError as reason:
-                return reason.__cause__ if isinstance(reason.__cause__, KafkaException) else error
+                return _kafkas(reason) or error
         return error
+
+
+def _kafkas(error: BaseException | None) -> KafkaException | None:
+    """Kafka's own error, if it is one: what is fatal comes out of the report of a record, which fails of it in turn."""
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return error if isinstance(error, KafkaException) else None
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -330,7 +330,8 @@ LIVE = {
             lambda of: of.table("left").join(of.table("left"), on=BOSS, select=["left.v", "right.v AS above"]),
             times={"left": (RIGHT_ALONE,)},
         ),
-        Kind("pk_three", _three_of_one_key, times={"same tombstone": (TOMBSTONE,)}),
+        # The third table finds the first two joined, with the time that a tombstone left there.
+        Kind("pk_three", _three_of_one_key, times={"same tombstone": (TOMBSTONE,), "rates": (TOMBSTONE,)}),
         Kind("chain_of_four", _chain_of_four, times={t: (RIGHT_ALONE,) for t in ("lines", "left", "right", "third")}),
         Kind(
             "global_left",
