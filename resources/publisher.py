@@ -226,8 +226,13 @@ class Publisher:
 
 
 def _kafkas(error: BaseException | None) -> KafkaException | None:
-    """Kafka's own error, if it is one: what is fatal comes out of the report of a record, which fails of it in turn."""
+    """Kafka's own error, if it is one: what is fatal comes out of the report of a record, which fails of it in turn.
+
+    Or out of a call of the client's, which then returns nothing and says nothing.
+    """
     while isinstance(error, SystemError):
+        if "cimpl." in str(error) and error.__cause__ is None:
+            return KafkaException(KafkaError(KafkaError._FATAL))
         error = error.__cause__
     return error if isinstance(error, KafkaException) else None
 
