@@ -25,7 +25,7 @@ Metadata = dict[str, dg.MetadataValue]
 
 
 def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
-    """From which offsets to which, how many records, how many more the topic holds by now, and how many are missing.
+    """From which offsets to which, how many records, how many more the topic held before, and how many are missing.
 
     `kept` are offsets that nobody reads before a transaction has ended; they are no lag.
     """

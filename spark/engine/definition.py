@@ -85,8 +85,9 @@ def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns
     try:
         add_columns(session, path, columns)
         nothing = session.read.format("delta").load(path).where("false")
-        position = replace(state.position, n=state.position.n + 1, run=run, data_version=state.data_version)
-        if commit.append(nothing, path, replace(position, whole=False, restored=None)) is not None:
+        was = state.position
+        position = replace(was, n=was.n + 1, run=run, data_version=state.data_version, whole=False, restored=None)
+        if commit.append(nothing, path, position) is not None:
             with races():  # another run says so too
                 table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
     finally:

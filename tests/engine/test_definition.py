@@ -89,6 +89,11 @@ def test_columns_that_inputs_gain_flow_through_without_a_rebuild(
         step(doors, before, before.table("large"), "older")
 
 
+def died(*_: object) -> None:
+    """Die here."""
+    raise InterruptedError
+
+
 def test_a_step_that_died_while_its_table_gained_a_column_is_taken_up(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,9 +103,6 @@ def test_a_step_that_died_while_its_table_gained_a_column_is_taken_up(
     assert tick(doors, before, "before").failed == {}
     send(kafka, items, Record(2, {"v": 2, "w": "2026-01-01T00:00:00"}))
     lake.land_all(doors, after)
-
-    def died(*_: object) -> None:
-        raise InterruptedError
 
     for name in (items, "taken"):
         with monkeypatch.context() as patched:
@@ -217,9 +219,6 @@ def test_a_run_that_died_between_columns_and_their_commit_hides_no_step_of_the_o
     before, after = gained
 
     def dies(batch: DataFrame) -> None:  # noqa: ARG001  # a gate is called by this name
-        def died(*_: object) -> None:
-            raise InterruptedError
-
         with monkeypatch.context() as patched:
             patched.setattr(commit, "append", died)
             with pytest.raises(InterruptedError):

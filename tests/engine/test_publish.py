@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.engine.doors import Doors
-    from spark.engine.publish import Published, Sent
+    from spark.engine.publish import Published
 
 AT = 1_700_000_000_000  # milliseconds since 1970
 ITEMS = Consumed.json(key="id bigint", value="amount int, note string, hidden int")
