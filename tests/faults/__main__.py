@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
@@ -19,21 +21,25 @@ from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from spark.engine.doors import Doors
+from tests.faults.judge import Verdict
 from tests.faults.matrix import ERRANDS, FAULTS, Cell, cells, sample
 from tests.faults.play import Playground, Result
 from tests.faults.scoreboard import Score, page, told
 from tests.faults.world import World, build
 
 BATCH = 12  # cells that share the death of a server, and its cold start
+PUBLISHERS = 4  # of them, at most, that publish what one seed drew: each needs a world of its own
 PAGE = Path("docs/reliability.md")
+RESULTS = Path("benchmarks-out/faults.jsonl")
+JUDGED = ("assets", "resources", "spark", "tests/faults")  # whose change makes results those of another program
 SEEDS = 3  # the worlds of the whole matrix
 
-SECONDS = 5.0  # of a cell, measured on two quiet cores
+SECONDS = 3.0  # of a cell, measured on two quiet cores
 COLD = {"engine": 45.0, "broker": 10.0, "all": 50.0}  # seconds that a batch pays for a server's start and its warm-up
 
 
 def batches(chosen: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells to be played together: of one fault; publishers of one world have one name, so no two of them."""
+    """Cells to be played together: of one fault, and not too many that publish."""
     found: list[list[Cell]] = []
     for fault in FAULTS:
         open_: list[list[Cell]] = []
@@ -47,9 +53,7 @@ def batches(chosen: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def _together(cell: Cell, batch: Sequence[Cell]) -> bool:
-    return ERRANDS[cell.errand].verb != "publish" or not any(
-        ERRANDS[other.errand].verb == "publish" and other.seed == cell.seed for other in batch
-    )
+    return not cell.publishes or sum(other.publishes and other.seed == cell.seed for other in batch) < PUBLISHERS
 
 
 @click.command()
@@ -60,27 +64,53 @@ def _together(cell: Cell, batch: Sequence[Cell]) -> bool:
 @click.option("--seeds", default=SEEDS, show_default=True, help="How many worlds.")
 @click.option("--sample", "every", default=1, show_default=True, help="Every so many cells of each verb and fault.")
 @click.option("--write", is_flag=True, help=f"Write {PAGE} also of a part.")
-def main(only: tuple[str, ...], fault: tuple[str, ...], seeds: int, every: int, write: bool) -> None:
+@click.option("--resume", is_flag=True, help="Add to what an earlier run played of the same program, and go on.")
+def main(only: tuple[str, ...], fault: tuple[str, ...], seeds: int, every: int, write: bool, resume: bool) -> None:
     """Kill client, engine and broker at every boundary, wake zombies, run twice, retry; and judge what is left."""
     console = Console()
     whole = cells(range(1, max(seeds, SEEDS) + 1))
     picked = [one for one in whole if one.seed <= seeds and (not only or ERRANDS[one.errand].verb in only)]
     chosen = sample([cell for cell in picked if not fault or cell.fault in fault], every)
-    found = batches(chosen)
-    estimate = SECONDS * len(chosen) + sum(COLD.get(batch[0].fault, 0.0) for batch in found)
-    console.print(f"{len(chosen):,} cells of {len(whole):,}, some {estimate / 60:.0f} minutes on two quiet cores")
-    began = time.monotonic()
-    score = Score(_played(found, console), whole, " ".join(["make faults", *_arguments()]), time.monotonic() - began)
+    program = _program()
+    results = [*_kept(program)] if resume else []
+    has = {one.cell for one in results}
+    left = [cell for cell in chosen if cell not in has]
+    found = batches(left)
+    estimate = SECONDS * len(left) + sum(COLD.get(batch[0].fault, 0.0) for batch in found)
+    told_of = f"{len(left):,} cells of {len(whole):,}" + (f", beside {len(has):,} that were played" if has else "")
+    console.print(f"{told_of}: some {estimate / 60:.0f} minutes on two quiet cores")
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a" if has else "w") as kept:
+        for result in _played(found, console):
+            kept.write(json.dumps({"program": program, **asdict(result)}) + "\n")
+            kept.flush()
+            results.append(result)
+    score = Score(results, whole, " ".join(["make faults", *_arguments()]))
     console.print(told(score))
     for result in score.red:
         console.print(f"[red]{result.cell}[/red]: {result.verdict} {result.wrong}\n  {'; '.join(result.said)}")
-    if write or len(chosen) == len(whole):
+    if write or len(results) == len(whole):
         PAGE.write_text(page(score))
         console.print(f"written to {PAGE}")
     sys.exit(1 if score.red else 0)
 
 
-def _played(found: Sequence[Sequence[Cell]], console: Console) -> list[Result]:
+def _program() -> str:
+    """What is judged, and by whom, as a hash: results of another one tell nothing of this one."""
+    files = sorted(file for folder in JUDGED for file in Path(folder).rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _kept(program: str) -> Iterator[Result]:
+    """What earlier runs played of a program."""
+    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
+        told = json.loads(line)
+        if told.pop("program") == program:
+            cell, verdict, said = Cell(**told.pop("cell")), Verdict(**told.pop("verdict")), tuple(told.pop("said"))
+            yield Result(cell, verdict, said=said, **told)
+
+
+def _played(found: Sequence[Sequence[Cell]], console: Console) -> Iterator[Result]:
     folder = Path(tempfile.mkdtemp(prefix="tidetable-faults-"))
     engine, broker, numbers = Engine(folder, memory="1g"), EmbeddedKafka(folder), count(1)
 
@@ -90,13 +120,12 @@ def _played(found: Sequence[Sequence[Cell]], console: Console) -> list[Result]:
         return made
 
     @cache
-    def world(seed: int) -> World:
+    def world(seed: int, number: int) -> World:
         kafka = Kafka({"bootstrap.servers": broker.start()})
-        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}")), kafka)
-        return build(doors, kafka, topic, folder / f"stages-{seed}", seed)
+        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}-{number}")), kafka)
+        return build(doors, kafka, topic, folder / f"stages-{seed}-{number}", seed)
 
     playground = Playground(engine, broker, folder, topic)
-    results: list[Result] = []
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         with Progress(*shown, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
@@ -104,7 +133,7 @@ def _played(found: Sequence[Sequence[Cell]], console: Console) -> list[Result]:
             for batch in found:
                 progress.update(task, description=batch[0].fault)
                 for result in playground.play(batch, world):
-                    results.append(result)
+                    yield result
                     progress.advance(task)
                     if not result.holds:
                         progress.console.print(f"[red]{result.cell}[/red]: {result.verdict} {result.wrong}")
@@ -113,7 +142,6 @@ def _played(found: Sequence[Sequence[Cell]], console: Console) -> list[Result]:
     finally:
         engine.stop()
         broker.stop()
-    return results
 
 
 def _arguments() -> list[str]:

@@ -29,10 +29,10 @@ def worlds(
     kafka: Kafka,
     topic: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[int], World]:
-    """The world of a seed. Nobody changes its lakes: cells take copies."""
+) -> Callable[[int, int], World]:
+    """The world of a seed and a number. Nobody changes its lakes: cells take copies."""
     doors = Doors(engine, lakehouse, kafka)
-    return cache(lambda seed: build(doors, kafka, topic, tmp_path_factory.mktemp("stages"), seed))
+    return cache(lambda seed, _: build(doors, kafka, topic, tmp_path_factory.mktemp("stages"), seed))
 
 
 @pytest.fixture(scope="session")

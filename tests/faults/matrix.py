@@ -165,6 +165,11 @@ class Cell:
         """The boundary it is before, or in."""
         return ERRANDS[self.errand].places[self.place]
 
+    @property
+    def publishes(self) -> bool:
+        """Whether its client is a publisher."""
+        return ERRANDS[self.errand].verb == "publish"
+
     def __str__(self) -> str:
         """In words."""
         return f"{self.errand}, {self.fault}, {self.moment} {self.place} {self.at}, seed {self.seed}"

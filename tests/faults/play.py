@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,8 @@ class Result:
     said: tuple[str, ...]
     wrong: str = ""
     """What happened that must not, besides what the verdict tells."""
+    seconds: float = 0.0
+    """How long it took: an equal share of its batch."""
 
     @property
     def holds(self) -> bool:
@@ -132,13 +135,21 @@ class Playground:
         """The broker, started unless it runs."""
         return Kafka({"bootstrap.servers": self.broker.start()})
 
-    def play(self, cells: Sequence[Cell], worlds: Callable[[int], World]) -> list[Result]:
-        """Play cells of one fault, as one batch; in a batch publishes, in each world, one at most."""
+    def play(self, cells: Sequence[Cell], worlds: Callable[[int, int], World]) -> list[Result]:
+        """Play cells of one fault, as one batch, in worlds that are found by seed and number.
+
+        Publishers of one world have one name, so a batch's are in worlds of other numbers.
+        """
+        began, publishers = time.monotonic(), Counter[int]()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            played = [self._prepared(cell, worlds(cell.seed)) for cell in cells]
+            played = []
+            for cell in cells:
+                played.append(self._prepared(cell, worlds(cell.seed, publishers[cell.seed] if cell.publishes else 0)))
+                publishers[cell.seed] += cell.publishes
             list(pool.map(self._held, played))
             self._struck(played)
-            return list(pool.map(self._judged, played))
+            results = list(pool.map(self._judged, played))
+        return [replace(result, seconds=(time.monotonic() - began) / len(results)) for result in results]
 
     def _prepared(self, cell: Cell, world: World) -> Played:
         errand, folder = ERRANDS[cell.errand], Path(tempfile.mkdtemp(dir=self.folder))

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Score:
-    """The results of a run, of which matrix, by which command, and how long it took."""
+    """The results of a run, of which matrix, and by which command."""
 
     results: Sequence[Result]
     matrix: Sequence[Cell]
     command: str
-    seconds: float
 
     @property
     def red(self) -> list[Result]:
@@ -39,6 +38,11 @@ class Score:
         """How many cells of an errand and a fault passed, of how many played."""
         played = [one for one in self.results if one.cell.errand == errand and one.cell.fault == fault]
         return sum(one.holds for one in played), len(played)
+
+    @property
+    def seconds(self) -> float:
+        """How long all cells took."""
+        return sum(result.seconds for result in self.results)
 
     def total(self, of: Callable[[Result], int]) -> int:
         """A figure of all cells."""

@@ -51,10 +51,10 @@ def changing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], Cross
 
 @pytest.mark.parametrize("name", ERRANDS)
 def test_the_effects_listed_are_all_that_an_errand_has(
-    playground: Playground, worlds: Callable[[int], World], changing: tuple[list[str], Crossed], name: str
+    playground: Playground, worlds: Callable[[int, int], World], changing: tuple[list[str], Crossed], name: str
 ) -> None:
     sent, crossed = changing
-    client = playground.client(name, worlds(1))
+    client = playground.client(name, worlds(1, 0))
     sent.clear()
     crossed.names.clear()
     client.work()

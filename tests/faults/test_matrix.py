@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("cell", subset(), ids=str)
 def test_whatever_fails_everything_is_there_once(
-    playground: Playground, worlds: Callable[[int], World], cell: Cell
+    playground: Playground, worlds: Callable[[int, int], World], cell: Cell
 ) -> None:
     [result] = playground.play([cell], worlds)
     assert result.holds, result
