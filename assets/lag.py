@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
 from spark.engine.errors import InputChanged, LogBroken, PositionLost
+from spark.engine.land import capture, written
 from spark.engine.pin import before
-from spark.engine.publish import unsent
+from spark.engine.publish import all_sent, unsent
 from spark.engine.sync import behind, concerning, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from resources.lakehouse import Lakehouse
+    from spark.engine.doors import Kafka
     from spark.engine.position import Cut, Gap, Position, State
     from spark.engine.publish import Sent
     from spark.engine.sync import Waiting
@@ -92,6 +94,17 @@ def standings(
             kept = in_transactions(source.topic, ends[name].offsets, there.offsets)
             found[source.landing] = replace(found[source.landing], in_transactions=kept)
     return [replace(one, held=concerning(topology, one.table, held)) for one in found.values()]
+
+
+def looked(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[Standing]]:
+    """Where every topic of a topology ends now, and where everything stands against that.
+
+    Raises:
+        KafkaUnavailable: no broker tells.
+        TopicMissing: one of the topics is not there.
+    """
+    there, ends, sent = written(kafka, topology), capture(kafka, topology), all_sent(kafka, topology)
+    return ends, standings(lakehouse, topology, ends, sent, there)
 
 
 def metrics(position: Position) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -10,11 +11,14 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable
 
-from assets.lag import metrics
+from assets.lag import metrics, undecided
+from assets.lag import told as held
+from spark.engine.quarantine import Undecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from assets.lag import Standing
     from spark.engine.land import Landed
     from spark.engine.position import Position, State
     from spark.engine.publish import Published
@@ -60,6 +64,36 @@ def of_step(stepped: Stepped) -> Metadata:
         }
         told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
     return told
+
+
+def of_standing(standing: Standing) -> Metadata:
+    """Where a landing or a table stands: behind by how many offsets of which topic, held back by what, at which cut."""
+    state = standing.state
+    held_back = "; ".join([*map(held, standing.held), *undecided(standing.in_transactions)])
+    told: Metadata = {
+        "behind": dg.MetadataValue.bool(standing.behind),
+        "lag": dg.MetadataValue.json(standing.lag or {}),
+        "waiting_for": dg.MetadataValue.text(", ".join(standing.waiting_for)),
+        "held_back": dg.MetadataValue.text(held_back),
+        "gaps": dg.MetadataValue.int(len(standing.gaps)),
+        "versions_to_publish": dg.MetadataValue.int(standing.unsent),
+    }
+    if standing.trouble is not None:
+        told["trouble"] = dg.MetadataValue.text(standing.trouble)
+    if state is not None:
+        told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
+    return told
+
+
+def of_undecodable(records: Sequence[Undecodable]) -> Metadata:
+    """Records in quarantine: where each is, why, and what it holds."""
+    columns = [field.name for field in fields(Undecodable)]
+    rows = [
+        dg.TableRecord({name: str(getattr(record, name)) for name in columns if getattr(record, name) is not None})
+        for record in records
+    ]
+    schema = dg.TableSchema([dg.TableColumn(name, "string") for name in columns])
+    return {"quarantine/records": dg.MetadataValue.table(rows, schema)}
 
 
 def of_redecoded(done: Redecoded) -> Metadata:

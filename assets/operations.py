@@ -1,4 +1,4 @@
-"""What people do when things went wrong, as jobs: audit, rebuild, restore, and decode again what is in quarantine.
+"""What people do when things went wrong, as jobs: look, audit, rebuild, restore, and decode again what did not.
 
 Each is the command of the same name, for one topology; none is a part of a tick.
 """
@@ -14,11 +14,12 @@ import dagster as dg
 from assets import metadata
 from assets.failures import LASTING, PASSING
 from assets.gates import Suite, gates
+from assets.lag import looked
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
 from resources.tidetable import Tidetable
 from spark.engine.errors import CannotRestore
-from spark.engine.quarantine import redecode
+from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild
 from spark.engine.restore import restore
 from spark.engine.step import Stepped
@@ -27,18 +28,47 @@ from spark.topology.topology import Source, Table
 
 DATA_VERSION = "dagster/data_version"
 
+Events = Iterator[dg.AssetObservation | dg.AssetMaterialization | dg.Output[None]]
+"""What an op tells, at once: what it only logs is lost where it fails later."""
+
+DONE = dg.Output(None)
+
 TABLES = dg.Field([str], default_value=[], description="Names of tables; none: all of the topology.")
 TABLE = dg.Field(str, description="The name of a table.")
 ALL_VERSIONS = dg.Field(bool, default_value=False, description="Every version that its log still tells of.")
 DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every table that is computed from it.")
 VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
 TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")
+LIMIT = dg.Field(int, default_value=20, description="The newest so many of each topic.")
 TOPICS = dg.Field([str], default_value=[], description="Names of topics; none: all of the topology.")
 
 
 def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobDefinition]:
     """The jobs of a topology; a rebuild goes through the gates of its tables, as a step does."""
-    return [_audit(topology), _rebuild(topology, checked), _restore(topology), _quarantine(topology)]
+    return [
+        _status(topology),
+        _audit(topology),
+        _rebuild(topology, checked),
+        _restore(topology),
+        _quarantine_list(topology),
+        _quarantine_replay(topology),
+    ]
+
+
+def _status(topology: Topology) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "look"),
+        description="Observes where every landing and table stands: lag, position, and who waits for whom.",
+    )
+    def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
+        with retried():
+            _, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
+        for one in found:
+            key = table_key(topology, one.table)
+            yield dg.AssetObservation(asset_key=key, metadata=metadata.of_standing(one))
+        yield DONE
+
+    return _job(topology, "status", look, "Say where everything stands.")
 
 
 def _audit(topology: Topology) -> dg.JobDefinition:
@@ -47,7 +77,7 @@ def _audit(topology: Topology) -> dg.JobDefinition:
         config_schema={"tables": TABLES, "all_versions": ALL_VERSIONS},
         description="Compares each table with its query over the inputs that its commit names; fails if one differs.",
     )
-    def audit_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+    def audit_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         wrong: list[str] = []
         for table in [_table(topology, name) for name in context.op_config["tables"]] or topology.tables:
             with retried(), _collected(wrong):
@@ -55,11 +85,12 @@ def _audit(topology: Topology) -> dg.JobDefinition:
                     if isinstance(audited, Unprovable):
                         context.log.warning("%s version %s: %s", audited.table, audited.version, audited.why)
                         continue
-                    context.log_event(_observed(topology, table, audited))
+                    yield _observed(topology, table, audited)
                     if not audited.holds:
                         wrong.append(f"{audited.table} version {audited.version}: {audited.differing} keys differ")
         if wrong:
             raise dg.Failure("; ".join(wrong), allow_retries=False)
+        yield DONE
 
     return _job(topology, "audit", audit_tables, "Audit tables: all of them, or those the configuration names.")
 
@@ -87,7 +118,7 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
         config_schema={"table": TABLE, "downstream": DOWNSTREAM},
         description="Computes every row anew, as after a changed definition, and writes what differs.",
     )
-    def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+    def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
         followers = topology.downstream(table.name) if context.op_config["downstream"] else ()
         by_table = gates(topology, checked)
@@ -95,7 +126,8 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
             context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(followers))
             with retried():
                 done = rebuild(tidetable.doors(), topology, target, context.run.run_id, by_table.get(target.name))
-            context.log_event(_materialized(tidetable, topology, target, done))
+            yield _materialized(tidetable, topology, target, done)
+        yield DONE
 
     return _job(topology, "rebuild", rebuild_table, "Compute a table anew, and, if asked, what follows it.")
 
@@ -106,7 +138,7 @@ def _restore(topology: Topology) -> dg.JobDefinition:
         config_schema={"table": TABLE, "version": VERSION, "timestamp": TIMESTAMP},
         description="Puts a table back to an earlier version of itself; the next step goes on from there.",
     )
-    def restore_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
+    def restore_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
         version, told = context.op_config.get("version"), context.op_config.get("timestamp")
         if (version is None) == (told is None):
@@ -114,23 +146,42 @@ def _restore(topology: Topology) -> dg.JobDefinition:
         with retried():
             at = None if told is None else _milliseconds(told)
             done = restore(tidetable.doors(), topology, table, context.run.run_id, version=version, timestamp=at)
-        context.log_event(_materialized(tidetable, topology, table, done))
+        yield _materialized(tidetable, topology, table, done)
+        yield DONE
 
     return _job(topology, "restore", restore_table, "Put a table back to what it was at a version or a time.")
 
 
-def _quarantine(topology: Topology) -> dg.JobDefinition:
+def _quarantine_list(topology: Topology) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "list", "records"),
+        config_schema={"topics": TOPICS, "limit": LIMIT},
+        description="Observes the newest records of each landing that did not decode, with why and their bytes.",
+    )
+    def list_records(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
+        for source in _sources(topology, context.op_config["topics"]):
+            with retried():
+                records = undecodable(tidetable.doors(), topology, source, context.op_config["limit"])
+            told = metadata.of_undecodable(records)
+            yield dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told)
+        yield DONE
+
+    return _job(topology, "quarantine_list", list_records, "List what is in quarantine.")
+
+
+def _quarantine_replay(topology: Topology) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "redecode", "records"),
         config_schema={"topics": TOPICS},
         description="Decodes again, as it is declared now, what did not decode; the next tick takes what does.",
     )
-    def replay(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
-        for source in [_source(topology, name) for name in context.op_config["topics"]] or topology.sources:
+    def replay(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
+        for source in _sources(topology, context.op_config["topics"]):
             with retried():
                 done = redecode(tidetable.doors(), topology, source, context.run.run_id)
             told = metadata.of_redecoded(done)
-            context.log_event(dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told))
+            yield dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told)
+        yield DONE
 
     return _job(topology, "quarantine_replay", replay, "Decode again what is in quarantine.")
 
@@ -163,8 +214,9 @@ def _table(topology: Topology, name: str) -> Table:
     return topology.table(_named(topology, "table", name, [table.name for table in topology.tables]))
 
 
-def _source(topology: Topology, name: str) -> Source:
-    return topology.source(_named(topology, "topic", name, [source.topic for source in topology.sources]))
+def _sources(topology: Topology, names: Sequence[str]) -> Sequence[Source]:
+    topics = [source.topic for source in topology.sources]
+    return [topology.source(_named(topology, "topic", name, topics)) for name in names] or topology.sources
 
 
 def _milliseconds(told: str) -> int:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.lag import fingerprint, standings, undecided
+from assets.lag import fingerprint, looked, undecided
 from assets.specs import TOPOLOGY_TAG, tick_name, word
 from resources.tidetable import Tidetable
-from spark.engine.land import capture, written
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
-from spark.engine.publish import all_sent
 
 if TYPE_CHECKING:
     from spark.topology import Topology
@@ -57,10 +55,9 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         if kafka is None:
             return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")
         try:
-            there, ends, sent = written(kafka, topology), capture(kafka, topology), all_sent(kafka, topology)
+            ends, found = looked(tidetable.lakehouse, kafka, topology)
         except (KafkaUnavailable, TopicMissing) as error:
             return dg.SkipReason(str(error))
-        found = standings(tidetable.lakehouse, topology, ends, sent, there)
         behind = [standing.table for standing in found if standing.behind]
         kept = [reason for standing in found for reason in undecided(standing.in_transactions)]
         if not behind:

@@ -14,10 +14,11 @@ from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from assets.failures import LASTING, LOST, PASSING
 from assets.gates import BrokenSuite, gates, suites
-from assets.lag import fingerprint, standings
+from assets.lag import fingerprint, looked, standings
 from dagster_project import told
 from dagster_project.discover import BrokenTopology, topologies
 from dagster_project.settings import Settings, SettingsError
@@ -25,10 +26,10 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.compact import compact
 from spark.engine.errors import engine_died
-from spark.engine.land import Landed, capture, land, written
+from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
-from spark.engine.publish import Published, all_sent, publish
+from spark.engine.publish import Published, publish
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, step_or_rebuild
 from spark.engine.restore import restore
@@ -240,12 +241,17 @@ def rebuild_(name: str, downstream: bool, as_json: bool) -> None:
     """Compute every row of a table anew, as after a changed definition, and write what differs."""
     topology, table = table_of(name)
     doors, run, all_gates = Settings.from_environment().doors(), new_run(), gates_of(topology)
+    targets = (table, *topology.downstream(table.name)) if downstream else (table,)
     rebuilt = []
-    for target in (table, *topology.downstream(table.name)) if downstream else (table,):
-        with progress.status(f"rebuilding {target.name}"):
+    shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=progress, transient=True) as bar:
+        task = bar.add_task("", total=len(targets))
+        for target in targets:
+            bar.update(task, description=f"rebuilding {target.name}")
             rebuilt.append(rebuild(doors, topology, target, run, all_gates.get(target.name)))
-        if not as_json:
-            out.print(told.line(rebuilt[-1]))
+            bar.advance(task)
+            if not as_json:
+                out.print(told.line(rebuilt[-1]))
     if as_json:
         say(as_json, [told.plain(one) for one in rebuilt] if downstream else told.plain(rebuilt[0]))
 
@@ -347,8 +353,7 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
     last, at = "", 0.0
     while True:
         try:
-            ends = capture(tidetable.doors().kafka, topology)
-            found = standings(tidetable.lakehouse, topology, ends, all_sent(tidetable.doors().kafka, topology))
+            ends, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
             now = fingerprint(ends, found)
             if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
                 last, at = now, time.monotonic()
@@ -452,8 +457,7 @@ def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tu
     trouble = None
     if kafka is not None:
         try:
-            there, ends = written(kafka, topology), capture(kafka, topology)
-            return standings(lakehouse, topology, ends, all_sent(kafka, topology), there), None
+            return looked(lakehouse, kafka, topology)[1], None
         except (KafkaUnavailable, TopicMissing) as error:
             trouble = str(error)
     return standings(lakehouse, topology, None), trouble

@@ -113,7 +113,7 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
             escape("; ".join([*map(held, standing.held), *undecided(standing.in_transactions)])),
             f"[red]{len(standing.gaps)}[/]" if standing.gaps else "",
             ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
-            read or _reached(standing),
+            "; ".join(filter(None, [read, _reached(standing)])),
             _published(standing),
         )
     return grid
@@ -133,8 +133,10 @@ def _grid(*columns: str) -> Grid:
 
 
 def _reached(standing: Standing) -> str:
+    """The cut: up to which offset of each partition of each topic."""
     cut = {} if standing.state is None else standing.state.position.cut
-    return ", ".join(f"{partition}:{offset}" for at in cut.values() for partition, offset in sorted(at.offsets.items()))
+    offsets = {name.partition("/")[2]: sorted(at.offsets.items()) for name, at in sorted(cut.items())}
+    return ", ".join(f"{topic} {' '.join(f'{p}:{offset}' for p, offset in its)}" for topic, its in offsets.items())
 
 
 def quarantine_grid(records: Sequence[Undecodable]) -> Grid:

@@ -277,9 +277,12 @@ def test_an_audit_observes_that_every_table_holds(shop: Shop) -> None:
     assert event.asset_observation_data.asset_observation.metadata["audit/differing"] == dg.MetadataValue.int(0)
 
 
-def operated(shop: Shop, verb: str, op: str, **config: object) -> dg.ExecuteInProcessResult:
+def operated(shop: Shop, verb: str, op: str = "", **config: object) -> dg.ExecuteInProcessResult:
     """Run one of a topology's operations."""
-    job, run_config = shop.defs.resolve_job_def(f"runs_{verb}"), {"ops": {f"runs_{op}": {"config": config}}}
+    job, run_config = (
+        shop.defs.resolve_job_def(f"runs_{verb}"),
+        {"ops": {f"runs_{op}": {"config": config}} if op else {}},
+    )
     return job.execute_in_process(instance=shop.instance, run_config=run_config, raise_on_error=False)
 
 
@@ -290,12 +293,46 @@ def test_rebuild_and_restore_are_jobs_whose_tables_are_materialized(shop: Shop) 
     assert rebuilt.success
     made = [event for event in rebuilt.all_events if event.is_step_materialization]
     assert [event.asset_key for event in made] == [dg.AssetKey(["runs", name]) for name in ("enriched", "large")]
+    restored = operated(shop, "restore", "restore_table", table="large", version=1)
+    assert restored.success
+    assert shop.rows("large") == {(2, 8, 200, None)}, "what the first tick made of it"
     restored = operated(shop, "restore", "restore_table", table="large", timestamp="2100-01-01T00:00")
     assert restored.success
+    assert shop.tick().success
     assert shop.rows("large") == before
     audited = operated(shop, "audit", "audit_tables", tables=["large"], all_versions=True)
     assert audited.success
     assert len(audited.get_asset_observation_events()) >= 3
+
+
+@pytest.mark.usefixtures("first")
+def test_an_audit_that_finds_a_difference_fails_and_tells_it(shop: Shop) -> None:
+    DeltaTable(shop.tidetable.lakehouse.table("runs", "large")).delete("order_id = 2")
+    audited = operated(shop, "audit", "audit_tables", tables=["large", "enriched"])
+    (event,) = [event for event in audited.all_events if event.is_step_failure]
+    assert "1 keys differ" in (event.step_failure_data.user_failure_data.description or "")  # type: ignore[union-attr]  # ours
+    assert len(audited.get_asset_observation_events()) == 2, "one table that differs keeps no other from its audit"
+    assert operated(shop, "rebuild", "rebuild_table", table="large").success
+    assert (2, 8, 200, None) in shop.rows("large")
+
+
+@pytest.mark.usefixtures("first")
+def test_where_everything_stands_is_observed_by_a_job(shop: Shop) -> None:
+    assert shop.tick().success
+    shop.put(1, (9, {"name": "Bea"}))
+    orders, customers = (source.topic for source in shop.topology.sources)
+    looked = operated(shop, "status")
+    assert looked.success
+    events = [event.asset_observation_data.asset_observation for event in looked.get_asset_observation_events()]
+    found = {"/".join(event.asset_key.path[1:]): event.metadata for event in events}
+    assert found.keys() == {f"landing/{orders}", f"landing/{customers}", orders, customers, "enriched", "large"}
+    assert {name for name, told in found.items() if told["behind"].value} == found.keys() - {
+        f"landing/{orders}",
+        orders,
+    }
+    assert found["large"]["lag"].value == {orders: 0, customers: 1}
+    assert "position" in found["large"]
+    assert shop.tick().success
 
 
 @pytest.mark.usefixtures("first")
@@ -311,12 +348,34 @@ def test_what_an_operation_is_asked_wrongly_it_says(shop: Shop) -> None:
 
 
 @pytest.mark.usefixtures("first")
-def test_what_is_in_quarantine_is_decoded_again_by_a_job(shop: Shop) -> None:
-    done = operated(shop, "quarantine_replay", "redecode_records")
+def test_what_is_in_quarantine_is_listed_and_decoded_again_by_jobs(shop: Shop) -> None:
+    orders = shop.topology.sources[0].topic
+    shop.put(0, (9, {"customer_id": 7, "amount": "many"}))
+    assert shop.tick().success
+    listed = operated(shop, "quarantine_list", "list_records", topics=[orders])
+    [told] = [event.asset_observation_data.asset_observation for event in listed.get_asset_observation_events()]
+    table = told.metadata["quarantine/records"]
+    assert isinstance(table, dg.TableMetadataValue)
+    [record] = table.records
+    assert (record.data["topic"], record.data["key"]) == (orders, "9")
+    assert "many" in str(record.data["value"])
+    assert quarantined(shop) == {0: 1}
+
+    # Declared without what is wrong, it decodes.
+    source = shop.topology.sources[0]
+    lenient = replace(source, consumed=Consumed.json(key="order_id bigint", value="customer_id bigint"))
+    made = replace(shop.topology, sources=(lenient, *shop.topology.sources[1:]))
+    assert quarantined(replace(shop, defs=definitions([made], shop.tidetable, {}))) == {1: 0}
+    assert shop.tick().success
+    assert (9, 7, None, "Ada") in shop.rows("enriched")
+
+
+def quarantined(shop: Shop) -> dict[object, object]:
+    """How many records of orders a replay decoded, and how many it did not."""
+    done = operated(shop, "quarantine_replay", "redecode_records", topics=[shop.topology.sources[0].topic])
     assert done.success
-    found = [event.asset_observation_data.asset_observation for event in done.get_asset_observation_events()]
-    assert {one.asset_key.path[1] for one in found} == {"landing"}
-    assert {one.metadata["quarantine/decoded"].value for one in found} == {0}
+    [told] = [event.asset_observation_data.asset_observation for event in done.get_asset_observation_events()]
+    return {told.metadata["quarantine/decoded"].value: told.metadata["quarantine/left"].value}
 
 
 @pytest.mark.usefixtures("first")

@@ -75,16 +75,17 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
         restored = restore(doors, made, made.table(name), "restore", version=version)
         assert (restored.outcome, lake.rows(doors, made, name)) == ("stepped", known[0][name])
         assert audit(doors, made, made.table(name)).holds
+    for name in ("totals", "visits"):  # a table and a stream's windows: an audit costs more than a step
         assert audit(doors, made, made.table(name), versions[1][name]).holds, "what was undone is history still"
     assert lake.state(doors, made, "counted").position.dropped == {}
 
     assert tick(doors, made, "go on").failed == {}
     for name, rows in known[2].items():
         assert lake.rows(doors, made, name) == rows
+    for name in ("counted", "visits", "ended"):
         assert audit(doors, made, made.table(name)).holds
     assert lake.state(doors, made, "counted").position.dropped == dropped
     assert lake.rows(doors, made, "ended") == {"pen": {"count": 2}}, "sessions that closed before are no news"
-    assert audit(doors, made, made.table("ended")).holds
     assert rebuild(doors, made, made.table("counted"), "rebuild").inserted == 0
 
     # By time, after somebody broke the table; its newest commit but one was the restore.

@@ -112,7 +112,7 @@ def _kept(program: str) -> Iterator[Result]:
 
 def _played(found: Sequence[Sequence[Cell]], console: Console) -> Iterator[Result]:
     folder = Path(tempfile.mkdtemp(prefix="tidetable-faults-"))
-    engine, broker, numbers = Engine(folder, memory="1g"), EmbeddedKafka(folder), count(1)
+    engine, broker, numbers = Engine(folder, memory="4g"), EmbeddedKafka(folder), count(1)
 
     def topic(name: str) -> str:
         made = f"{name}-{next(numbers)}"

@@ -75,22 +75,30 @@ class Crossed:
     inside: list[str] = field(default_factory=list)
 
 
+Told = Callable[[str, int], None]
+"""What is told the name and the number of a boundary."""
+
+
 @contextmanager
-def watched(before: Callable[[str, int], None]) -> Iterator[Crossed]:
-    """Call `before` with the name and the number of each boundary that is about to be crossed."""
+def watched(before: Told, behind: Told = lambda *_: None) -> Iterator[Crossed]:
+    """Call `before` where a boundary is about to be crossed, and `behind` where it was."""
     crossed = Crossed()
 
     def wrapped(name: str, function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
+            number = None
             if not any(whole in crossed.inside for whole in WHOLE):
+                number = len(crossed.names)
                 crossed.names.append(name)
-                before(name, len(crossed.names) - 1)
+                before(name, number)
             crossed.inside.append(name)
             try:
                 return function(*arguments, **options)
             finally:
                 crossed.inside.pop()
+                if number is not None:
+                    behind(name, number)
 
         return wrapper
 

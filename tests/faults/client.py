@@ -108,9 +108,22 @@ class Client:
 
 
 def working(client: Client, stop: int | None, result: str) -> None:
-    """Run the verb, stop before a boundary of that number, and when woken go on and write what came of it."""
+    """Run the verb, stop before a boundary of that number, and when woken go on and write what came of it.
+
+    Beside that are files that say where it is of that boundary: none before, then one `inside`, then one `behind`.
+    """
     _saying(result)
-    with watched(lambda _, number: _stop() if number == stop else None) as crossed:
+
+    def before(_: str, number: int) -> None:
+        if number == stop:
+            _stop()
+            Path(result).with_suffix(".inside").touch()
+
+    def behind(_: str, number: int) -> None:
+        if number == stop:
+            Path(result).with_suffix(".behind").touch()
+
+    with watched(before, behind) as crossed:
         outcome = client.work()
     if stop is not None and stop >= len(crossed.names):
         _stop()

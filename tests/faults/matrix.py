@@ -21,6 +21,7 @@ from random import Random
 from typing import Literal, get_args
 
 from tests.faults.boundaries import IN_BROKER, IN_ENGINE, LASTING, READS
+from tests.faults.world import NOTE
 
 Fault = Literal["client", "engine", "broker", "all", "zombie", "twice", "retry"]
 
@@ -53,6 +54,8 @@ class Errand:
     """What it sends to the engine that changes tables, each with the boundaries it is sent inside of."""
     more: str = ""
     """A column that the declaration gained."""
+    passed: tuple[str, ...] = ()
+    """What the join passes on of it."""
     amount: str = "left.amount"
     """How the amount is computed."""
 
@@ -87,7 +90,7 @@ ERRANDS: dict[str, Errand] = {
         (*ASKED, "columns added", "properties set", "appended", *WRITTEN),
         3,
         ("ALTER while columns added", "ALTER while columns added > properties set", APPENDED),
-        more=", note string",
+        more=NOTE,
     ),
     "first step": Errand(
         "step",
@@ -109,6 +112,33 @@ ERRANDS: dict[str, Errand] = {
         "moved",
         (*OPENED, "position read", "session opened", *TRANSACTION, *TRANSACTION, *ENDED, "session closed"),
         2,
+    ),
+    "step with a new column": Errand(
+        "step",
+        "gained",
+        (
+            "position read",
+            *TYPED,
+            "session opened",
+            "columns added",
+            "appended",
+            "read back",
+            "properties set",
+            "session closed",
+            "position read",
+            *PINNED[1:],
+            "merged",
+            *WRITTEN,
+        ),
+        2,
+        (
+            "ALTER while columns added",
+            "write_operation while appended",
+            "ALTER while properties set",
+            "MERGE while merged",
+        ),
+        more=NOTE,
+        passed=("left.note",),
     ),
     "rebuild": Errand(
         "rebuild",
@@ -150,6 +180,10 @@ ERRANDS: dict[str, Errand] = {
 }
 
 
+LASTS = {"record sent": 0.01, "transaction told": 0.02, "publisher opened": 0.1}
+"""Seconds that an effect lasts about, where it is not one of the engine's, which take half a second and more."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One fault at one place of one errand, on the world of a seed."""
@@ -176,8 +210,8 @@ class Cell:
 
     @property
     def delay(self) -> float:
-        """Seconds from when a victim goes on to the kill, if it is killed while at it."""
-        return Random(str(self)).uniform(0.0, 0.8)
+        """Seconds from where the effect begins to the kill, if the victim is killed while at it."""
+        return Random(str(self)).uniform(0.0, LASTS.get(self.at, 0.5))
 
 
 def cells(seeds: Sequence[int] = (1, 2, 3)) -> list[Cell]:
@@ -242,4 +276,4 @@ def subset() -> list[Cell]:
 
 COMMITS = ("appended", "replaced", "merged", "files compacted", "transaction told")
 RETRIED = ("landing", "step", "first publishing", "rebuild", "restore", "compaction")
-ZOMBIES = ("first landing", "landing", "first step", "step", "restore", "rebuild by another definition")
+ZOMBIES = ("first landing", "landing", "first step", "step", "restore", "rebuild by another definition", "publishing")

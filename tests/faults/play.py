@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 POLL = 0.01  # seconds between two looks at a client
 PATIENCE = 600.0  # seconds for a client to come to its place or to its end, on a laden machine
 AT_ONCE = 2  # clients that work at once, but for those that a kill wakes together
-TRIES = 3  # runs behind the fault until one ends well; one is what it should take
+
+Hit = Literal["before", "inside", "behind"]
 
 MAY = (  # what a client may say whose server died, or whom another run overtook
     "RetriesExceeded",
@@ -55,14 +56,15 @@ MAY = (  # what a client may say whose server died, or whom another run overtook
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a cell: the verdict, how many runs it took behind the fault, and what the clients said."""
+    """What came of a cell: the verdict, and what the clients said."""
 
     cell: Cell
     verdict: Verdict
-    runs: int
     said: tuple[str, ...]
     wrong: str = ""
     """What happened that must not, besides what the verdict tells."""
+    hit: Hit | None = None
+    """Where the client was of the effect that it should be at when the kill came."""
     seconds: float = 0.0
     """How long it took: an equal share of its batch."""
 
@@ -87,6 +89,17 @@ class Process:
         """Send a signal."""
         if self.process.is_alive():
             os.kill(int(self.process.pid or 0), how)
+
+    def hit(self) -> Hit:
+        """Where it is of the effect at its place."""
+        if self.result.with_suffix(".behind").exists():
+            return "behind"
+        return "inside" if self.result.with_suffix(".inside").exists() else "before"
+
+    def woken(self) -> None:
+        """Let it go on, until it is inside the effect at its place, or past it."""
+        self.told(signal.SIGCONT)
+        _until(lambda: self.hit() != "before" or not self.process.is_alive())
 
     def ended(self) -> str:
         """Wait for its end; what came of the verb, or the error it failed by."""
@@ -119,6 +132,7 @@ class Played:
     held: list[Process] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     wrong: str = ""
+    hit: Hit | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ class Playground:
         errand, folder = ERRANDS[cell.errand], Path(tempfile.mkdtemp(dir=self.folder))
         doors = world.copy(errand.stage, folder)
         sink = self.topic("sink") if errand.verb == "publish" else None
-        made = world.declared(errand.more, errand.amount, sink)
+        made = world.declared(errand.more, errand.passed, errand.amount, sink)
         if cell.errand == "publishing":
             publish(world.stages["first"], made, made.table("joined"))
         target = made.source(world.orders).landing if errand.verb == "land" else "joined"
@@ -201,10 +215,10 @@ class Playground:
         if fault == "client":
             self._killed_alone(held)
             return
-        for one in working:
-            for process in one.held:
-                process.told(signal.SIGCONT)
+        for process in (process for one in working for process in one.held):
+            process.told(signal.SIGCONT)
         if working:
+            working[0].held[0].woken()
             time.sleep(working[0].cell.delay)  # the moment of the kill
         if fault == "all":
             for process in (process for one in held for process in one.held):
@@ -213,6 +227,8 @@ class Playground:
             running = server.running()
             if running is not None and fault in ("all", "engine" if server is self.engine else "broker"):
                 os.kill(running.pid, signal.SIGKILL)
+                for one in working:
+                    one.hit = one.hit or one.held[0].hit()
                 _until(lambda gone=server: gone.running() is None)  # type: ignore[misc]  # bound now
         for one in held:
             for process in one.held:
@@ -224,8 +240,10 @@ class Playground:
         for one in held:
             [process] = one.held
             if one.cell.moment == "while":
-                process.told(signal.SIGCONT)
+                process.woken()
                 time.sleep(one.cell.delay)
+                process.told(signal.SIGKILL)
+                one.hit = process.hit()
             process.told(signal.SIGKILL)
             self._heard(one, process)
 
@@ -244,14 +262,12 @@ class Playground:
             played.wrong = said
 
     def _judged(self, played: Played) -> Result:
-        runs, said = 0, "error"
-        while said.startswith("error") and runs < TRIES:
-            runs, said = runs + 1, self._started(played, f"again {runs}").ended()
-            played.said.append(said)
+        said = self._started(played, "again").ended()
+        played.said.append(said)
         if said.startswith(("error", "hangs")):
             played.wrong = said
         verdict = self._verdict(played)
-        result = Result(played.cell, verdict, runs, tuple(played.said), played.wrong)
+        result = Result(played.cell, verdict, tuple(played.said), played.wrong, played.hit)
         if result.holds:
             shutil.rmtree(played.folder)
         return result
@@ -263,7 +279,8 @@ class Playground:
             return judge.of_landing(world, doors, world.orders, errand.waves, played.since)
         if errand.verb == "publish":
             return judge.of_topic(world, doors, self.kafka, played.made, first=played.cell.errand != "publishing")
-        return judge.of_table(world, doors, played.made, errand.waves, played.since, errand.verb == "step")
+        once = errand.verb == "step" and not errand.passed  # else what died may have committed a position alone
+        return judge.of_table(world, doors, played.made, errand.waves, played.since, once)
 
 
 def _status(pid: int | None) -> str | None:

@@ -22,7 +22,6 @@ def test_whatever_fails_everything_is_there_once(
 ) -> None:
     [result] = playground.play([cell], worlds)
     assert result.holds, result
-    assert result.runs == 1, "it took more than the next run to make good"
 
 
 def test_a_cell_is_there_once_and_every_errand_meets_every_fault() -> None:

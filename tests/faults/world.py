@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Change = tuple[int | None, dict[str, lake.Value] | None]
 Waves = tuple[tuple[Change, ...], ...]
 
+NOTE = ", note string"
+"""A column that the declaration of orders gains."""
+
 
 @dataclass(frozen=True)
 class Story:
@@ -85,6 +88,7 @@ class World:
     `empty`; `landed`: the first wave landed and the topics' tables stepped; `first`: the join stepped as well;
     `second`: the second wave landed and the topics' tables stepped; `moved`: the join stepped, and the third wave
     landed, which is one record without a key, and its table stepped; `spoiled`: then somebody's hand was in the join.
+    `gained`: as `second`, but orders have a column more, and their table has it.
     """
 
     doors: Doors
@@ -109,10 +113,12 @@ class World:
         told = self.story.orders if topic == self.orders else self.story.customers
         return tuple(change for wave in told[:waves] for change in wave)
 
-    def declared(self, more: str = "", amount: str = "left.amount", sink: str | None = None) -> Topology:
-        """The topology, with a column more, or the amount otherwise, or published."""
+    def declared(
+        self, more: str = "", passed: tuple[str, ...] = (), amount: str = "left.amount", sink: str | None = None
+    ) -> Topology:
+        """The topology, with a column more, which the join passes on, or the amount otherwise, or published."""
         orders, customers = (source.topic for source in self.topology.sources)
-        made = topology(orders, customers, more, amount)
+        made = topology(orders, customers, more, passed, amount)
         tables = tuple(replace(table, topic=sink if table.name == "joined" else None) for table in made.tables)
         return replace(made, tables=tables)
 
@@ -128,12 +134,14 @@ def newest(waves: Sequence[Sequence[Change]]) -> dict[Key, Row]:
     return found
 
 
-def topology(orders: str, customers: str, more: str = "", amount: str = "left.amount") -> Topology:
+def topology(
+    orders: str, customers: str, more: str = "", passed: tuple[str, ...] = (), amount: str = "left.amount"
+) -> Topology:
     """Orders that look up customers."""
     builder = StreamsBuilder(f"faults-{orders}")
     o = builder.table(orders, Consumed.json(key="order_id bigint", value=f"customer_id bigint, amount int{more}"))
     c = builder.table(customers, Consumed.json(key="customer_id bigint", value="name string"))
-    o.join(c, on="customer_id", select=[amount, "right.name"]).materialize("joined")
+    o.join(c, on="customer_id", select=[amount, "right.name", *passed]).materialize("joined")
     return builder.build()
 
 
@@ -158,6 +166,8 @@ def build(doors: Doors, kafka: Kafka, topic: Callable[[str], str], stages: Path,
     keep("first")
     wave(1)
     keep("second")
+    kept["gained"] = lake.copied(doors, made, stages / "gained")
+    lake.step_all(kept["gained"], topology(o, c, more=NOTE), o)
     lake.step_all(doors, made, "joined")
     wave(2)
     keep("moved")
