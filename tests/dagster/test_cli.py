@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 import click.testing
 import pytest
+from deltalake import DeltaTable
 
 from dagster_project.cli import main
 from resources.engine import Engine
@@ -85,10 +88,29 @@ def test_audit_holds_and_a_rebuild_changes_nothing(tidetable: Invoke) -> None:
     rebuilt = json.loads(tidetable("rebuild", "shop.orders_enriched", "--downstream", "--json").stdout)
     assert [one["table"] for one in rebuilt] == ["shop/orders_enriched", "shop/large_orders"]
     assert [one[count] for one in rebuilt for count in ("inserted", "updated", "deleted")] == [0] * 6
-    version = rebuilt[1]["after"]["version"]
-    restored = tidetable("restore", "shop.large_orders", "--version", str(version))
-    assert "+0 ~0 -0 rows" in restored.stdout
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_table_is_restored_and_what_differs_fails_the_audit(tidetable: Invoke, kafka: Kafka, lake_root: Path) -> None:
+    shop.order(kafka, 5)
+    assert tidetable("run", "shop").exit_code == 0
+    large = DeltaTable(str(lake_root / "shop" / "large_orders"))
+    then = f"{datetime.now(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}"
+    time.sleep(1)  # a commit's second is behind it
+    was = json.loads(tidetable("restore", "shop.large_orders", "--version", "1", "--json").stdout)
+    assert was["deleted"] >= 1, "all but the first order"
+    assert was["after"]["position"]["restored"] == 1
+    assert f"+{was['deleted']} ~0 -0 rows" in tidetable("restore", "shop.large_orders", "--timestamp", then).stdout
+    assert "idle" in tidetable("step", "shop.large_orders").stdout
     assert "one of --version and --timestamp" in tidetable("restore", "shop.large_orders").stderr
+
+    large.update_incremental()
+    large.delete("order_id = 1")
+    audited = tidetable("audit", "shop.large_orders")
+    assert audited.exit_code == 1
+    assert "1 key" in audited.stdout
+    assert "+1 ~0 -0 rows" in tidetable("rebuild", "shop.large_orders").stdout
+    assert tidetable("audit", "shop.large_orders").exit_code == 0
 
 
 @pytest.mark.usefixtures("ran")

@@ -9,12 +9,14 @@ from deltalake import DeltaTable
 
 from spark.engine import position as positions
 from spark.engine.errors import CannotRestore
+from spark.engine.publish import publish
 from spark.engine.repair import audit, rebuild
 from spark.engine.restore import restore
+from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, SessionWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tests import lake
-from tests.lake import Record, send
+from tests.lake import Record, received, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +101,44 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
     assert tick(doors, made, "go on again").failed == {}
     assert lake.rows(doors, made, "totals") == known[2]["totals"]
     assert audit(doors, made, made.table("totals")).holds
+
+
+def test_what_follows_a_restored_table_waits_for_its_next_step_and_then_has_what_it_has(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    orders, sink = topic("orders"), topic("sink")
+    builder = StreamsBuilder(f"followed-{orders}")
+    paid = builder.table(orders, Consumed.json(key="id bigint", value="customer string, amount int"))
+    paid = paid.filter("amount > 0").materialize("paid")
+    paid.to(sink)
+    paid.group_by("customer").aggregate(total="sum(amount)").materialize("totals")
+    paid.to_stream().materialize("told")
+    made = builder.build()
+    for wave in ([order(1, "ada", 10), order(2, "ben", 20)], [order(1, "ben", 11), Record(2, None)]):
+        send(kafka, orders, *wave)
+        assert tick(doors, made, "wave").failed == {}
+    known = {name: lake.rows(doors, made, name) for name in ("paid", "totals")}
+    assert known == {"paid": {1: {"customer": "ben", "amount": 11}}, "totals": {"ben": {"total": 11}}}
+
+    restore(doors, made, made.table("paid"), "restore", version=1)
+    assert {row["customer"] for row in lake.rows(doors, made, "paid").values()} == {"ada", "ben"}
+    for name in ("totals", "told"):
+        assert step(doors, made, made.table(name), "between").outcome == "idle", "its next step takes both as one"
+    assert lake.rows(doors, made, "totals") == known["totals"]
+    assert publish(doors, made, made.table("paid")).records == 2, "what it holds now"
+
+    assert tick(doors, made, "on").failed == {}
+    assert {name: lake.rows(doors, made, name) for name in known} == known
+    assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
+    assert all(audit(doors, made, table).holds for table in made.tables)
+    # Whoever hears of every change hears of the way back, and of the way here again.
+    there, back = {(1, "ben"), (2, None)}, {(1, "ada"), (2, "ben")}
+    changes = sorted(
+        (row["_ordinal"], row["id"], row["customer"]) for row in lake.listed(lake.path(doors, made, "told"))
+    )
+    told = [one.change for one in received(kafka, sink)]
+    for found in ([change[1:] for change in changes], [(key, row and row["customer"]) for key, row in told]):
+        assert [set(found[n : n + 2]) for n in range(0, len(found), 2)] == [back, there, back, there]
 
 
 def test_what_cannot_be_restored_is_told_with_what_can(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
