@@ -40,9 +40,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", where], check=True)
 
 
-@pytest.mark.parametrize("trouble", ["full", "read-only"])
+@pytest.mark.parametrize(("trouble", "landed"), [("full", False), ("full", True), ("read-only", False)])
 def test_a_disk_that_takes_nothing_stops_a_tick_and_the_next_one_goes_on(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], disk: Path, trouble: str
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], disk: Path, trouble: str, landed: bool
 ) -> None:
     name = topic()
     builder = StreamsBuilder(f"disk-{name}")
@@ -52,14 +52,16 @@ def test_a_disk_that_takes_nothing_stops_a_tick_and_the_next_one_goes_on(
     send(kafka, name, *(Record(n, {"text": f"{n}"}) for n in range(10)))
     assert tick(here, made, "before").failed == {}
     before = lake.rows(here, made, name)
+    send(kafka, name, *(Record(n, {"text": "changed"}) for n in range(5, 15)))
+    if landed:
+        lake.land_all(here, made)
 
     filler = disk / "filler"
     if trouble == "full":
         filler.write_bytes(bytes(shutil.disk_usage(disk).free))
     else:
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    send(kafka, name, *(Record(n, {"text": "changed"}) for n in range(5, 15)))
-    failure = tick(here, made, "without a disk").failed[made.sources[0].landing]
+    failure = tick(here, made, "without a disk").failed[name if landed else made.sources[0].landing]
     assert isinstance(failure, SparkFailed)
     assert re.search(r"No space left|Read-only", str(failure))
     assert "\n" not in str(failure)

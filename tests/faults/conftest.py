@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,3 @@ def playground(
 ) -> Playground:
     """Where cells are played that kill no server: others use those too."""
     return Playground(engine, servers(lake_root)[1], tmp_path_factory.mktemp("cells"), topic)
-
-
-# Servers that die at random moments take minutes to come up again: `make kills` runs this, `make test` does not.
-collect_ignore = [] if os.environ.get("TIDETABLE_FAULTS") else ["test_random_kills.py"]

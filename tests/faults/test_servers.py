@@ -1,0 +1,119 @@
+"""Servers that die: the part of the kill matrix that kills engine, broker, and everything, on servers of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from assets.failures import PASSING
+from resources.embedded_kafka import EmbeddedKafka
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
+from resources.tidetable import Tidetable
+from spark.engine import commit
+from spark.engine.land import capture, land
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder
+from tests import lake
+from tests.faults.matrix import COMMITS, ERRANDS, Cell, Fault, cells
+from tests.faults.play import Playground
+from tests.faults.world import World, build
+from tests.lake import Record, send, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = 100_000  # records that take the engine some seconds to fetch
+PLAYED = ("landing", "step", "publishing", "rebuild")
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+    """Servers that nobody else uses."""
+    folder, numbers = tmp_path_factory.mktemp("servers"), count(1)
+    engine, broker = Engine(folder, memory="1g", cores="2"), EmbeddedKafka(folder)
+
+    def topic(name: str) -> str:
+        made = f"{name}-{next(numbers)}"
+        Kafka({"bootstrap.servers": broker.start()}).create_topic(made)
+        return made
+
+    yield Playground(engine, broker, folder, topic)
+    engine.stop()
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def world(playground: Playground) -> World:
+    """One world: a batch has one publisher."""
+    lakehouse, kafka = Lakehouse(str(playground.folder / "lake")), playground.kafka
+    doors = Tidetable(playground.engine, lakehouse, kafka).doors()
+    return build(doors, kafka, playground.topic, playground.folder / "stages", seed=1)
+
+
+def committing(fault: Fault) -> list[Cell]:
+    """What is at its commit when a server dies, one of each verb, killed while it is at it."""
+    found = {
+        cell.errand: cell
+        for cell in cells((1,))
+        if cell.fault == fault and cell.errand in PLAYED and cell.at in COMMITS
+    }
+    return [found[name] for name in PLAYED if name in found]
+
+
+@pytest.mark.parametrize("fault", ["engine", "broker", "all"])
+def test_a_server_that_dies_beside_commits_loses_and_repeats_nothing(
+    playground: Playground, world: World, fault: Fault
+) -> None:
+    played = committing(fault)
+    assert {ERRANDS[cell.errand].verb for cell in played} >= {"engine": {"land", "step"}, "broker": {"publish"}}.get(
+        fault, {"land", "step", "publish", "rebuild"}
+    )
+    for result in playground.play(played, lambda _seed, _number: world):
+        assert result.holds, result
+
+
+def test_a_broker_that_restarts_while_it_is_read_is_read_to_the_end(
+    playground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = playground.topic("many")
+    builder = StreamsBuilder("many")
+    builder.table(name, Consumed.json(key="id bigint", value="v bigint"))
+    made = builder.build()
+    [source] = made.sources
+    doors = Tidetable(playground.engine, Lakehouse(str(playground.folder / "many")), playground.broker).doors()
+    send(playground.kafka, name, *(Record(n % 1_000, {"v": n}) for n in range(MANY)))
+    running = playground.broker.running()
+    assert running is not None
+    append = commit.append
+
+    def killed(*arguments: object) -> object:
+        """The broker dies while the engine reads, and comes again."""
+        monkeypatch.undo()
+        killer = threading.Timer(0.3, os.kill, (running.pid, signal.SIGKILL))
+        starter = threading.Timer(1.0, playground.broker.start)
+        for timer in (killer, starter):
+            timer.start()
+        try:
+            return append(*arguments)  # type: ignore[arg-type]  # passed on as they came
+        finally:
+            for timer in (killer, starter):
+                timer.join()
+
+    monkeypatch.setattr(commit, "append", killed)
+    cut = capture(doors.kafka, made)
+    with suppress(PySparkException, *PASSING):  # it may outlive the broker, or not
+        assert land(doors, made, source, cut, "beside").records == MANY
+    assert len(lake.records(doors, made, name)) in (0, MANY)
+    until(lambda: playground.broker.running() is not None)
+    assert tick(doors, made, "after").failed == {}
+    assert sorted(int(str(row["_offset"])) for row in lake.records(doors, made, name)) == [*range(MANY)]
+    assert lake.rows(doors, made, name) == {n: {"v": MANY - 1_000 + n} for n in range(1_000)}
