@@ -69,6 +69,8 @@ def parse_type(sql: Sql, at: int) -> tuple[str, int]:
 
 def legal_name(name: str, place: Place) -> str:
     """A column name that can be stored and is not one of ours."""
+    if not isinstance(name, str):
+        raise place.mistake(f"the column name {name!r} is no text", "write a name")
     if name.startswith("_"):
         do = "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
         raise place.mistake(f"the column name {name!r} begins with an underscore", do)

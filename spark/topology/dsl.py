@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from spark.topology.consumed import check_key
@@ -33,16 +33,24 @@ from spark.topology.nodes import (
 )
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import OWN_COLUMNS, parse_aggregate, parse_expression
+from spark.topology.tokens import texts
 from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.words import METHODS, by_arrival, title
 
 
-@dataclass(frozen=True, eq=False)
-class KTable:
-    """A table or a view: at most one row for every key."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Handle:
+    """What a user holds of a node."""
 
-    draft: Draft = field(repr=False)
+    draft: Draft
     node: Node
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({title(self.node)})"
+
+
+class KTable(Handle):
+    """A table or a view: at most one row for every key."""
 
     def filter(self, sql: str) -> KTable:
         """The rows for which a condition is true."""
@@ -131,13 +139,13 @@ class KTable:
         place = _join_place("right_join", self.node, other, user_line())
         raise place.mistake("there is no right join", "turn it round: right.left_join(left, ...)")
 
-    def group_by(self, *columns: str) -> KGroupedTable:
+    def group_by(self, *columns: str | Sequence[str]) -> KGroupedTable:
         """The rows in groups of equal columns, to be aggregated; a row with a null among them is in no group.
 
         Args:
-            columns: names of columns; for an expression, write map_values first.
+            columns: names of columns, or a list of them; for an expression, write map_values first.
         """
-        return KGroupedTable(self.draft, self.node, _columns("group_by", self.node, columns, user_line()))
+        return KGroupedTable(self.draft, self.node, _grouped(self.node, columns, user_line()))
 
     def select_key(self, columns: str | Sequence[str]) -> KTable:
         """The rows by another key: of rows that share it, the newest by event time.
@@ -146,7 +154,7 @@ class KTable:
             columns: the column, or columns, of the new key; a row with a null among them is left out.
         """
         line = user_line()
-        by = _columns("select_key", self.node, _listed(columns), line)
+        by = _columns("select_key", self.node, columns, line)
         names = tuple(column.name for column in by)
         others = tuple(column for column in self.node.columns if column.name not in names)
         # Two rows may come from one record: the old key tells them apart, so that all columns are of one row.
@@ -200,12 +208,10 @@ class KTable:
         publish(self.draft, topic, self.node, user_line())
 
 
-@dataclass(frozen=True, eq=False)
-class Grouped:
+@dataclass(frozen=True, eq=False, repr=False)
+class Grouped(Handle):
     """Rows or records in groups; an aggregate makes them a table."""
 
-    draft: Draft = field(repr=False)
-    node: Node
     by: tuple[Column, ...]
 
     def count(self, name: str = "count") -> KTable:
@@ -243,11 +249,11 @@ class Grouped:
         select: list[tuple[str, str]] = []
         columns: list[Column] = []
         for name, text in aggregates.items():
-            if name.lower() in {column.name.lower() for column in (*self.by, *columns)}:
+            if legal_name(name, place).lower() in {column.name.lower() for column in (*self.by, *columns)}:
                 raise place.mistake(f"{name!r} is a column already", "choose another name")
             found = parse_aggregate(text, by, place)
             select.append((name, found.text))
-            columns.append(Column(legal_name(name, place), found.type))
+            columns.append(Column(name, found.type))
         return _view(self.draft, self._over(tuple(select), tuple(columns), line))
 
     def _over(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Aggregate | Window:
@@ -257,7 +263,6 @@ class Grouped:
         return Aggregate(self.node, by, (*grouped, *select), (*self.by, *columns), line=line)
 
 
-@dataclass(frozen=True, eq=False)
 class KGroupedTable(Grouped):
     """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
 
@@ -268,7 +273,6 @@ class KGroupedTable(Grouped):
         raise place.mistake("a table has one row for every key, and only records are in windows of time", do)
 
 
-@dataclass(frozen=True, eq=False)
 class KGroupedStream(Grouped):
     """Records in groups. A record without a value is in none, and what was counted stays counted."""
 
@@ -291,7 +295,7 @@ class KGroupedStream(Grouped):
         return TimeWindowedKStream(self.draft, self.node, self.by, kind, size, advance, grace)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TimeWindowedKStream(Grouped):
     """Records in groups and windows of time, in milliseconds."""
 
@@ -315,12 +319,8 @@ class TimeWindowedKStream(Grouped):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class GlobalKTable:
+class GlobalKTable(Handle):
     """A table every step sees whole, or a view of such tables; it is joined to, from the right."""
-
-    draft: Draft = field(repr=False)
-    node: Node
 
     def filter(self, sql: str) -> GlobalKTable:
         """The rows for which a condition is true; no other can be looked up."""
@@ -362,12 +362,8 @@ class GlobalKTable:
         raise _global_on_the_left("outer_join", self.node, other, user_line())
 
 
-@dataclass(frozen=True, eq=False)
-class KStream:
+class KStream(Handle):
     """A stream: records in their own right, also those whose key came before."""
-
-    draft: Draft = field(repr=False)
-    node: Node
 
     def filter(self, sql: str) -> KStream:
         """The records for which a condition is true. In a record without a value, all value columns are null."""
@@ -388,7 +384,7 @@ class KStream:
             columns: the column, or columns, of the new key; for an expression, write map_values first.
         """
         line = user_line()
-        key = _columns("select_key", self.node, _listed(columns), line)
+        key = _columns("select_key", self.node, columns, line)
         names = tuple(column.name for column in key)
         chosen = (*key, *(column for column in self.node.columns if column.name not in names))
         select = tuple((column.name, quoted(column.name)) for column in chosen)
@@ -415,9 +411,9 @@ class KStream:
         """The newest record of every key as a table; a record without a value deletes its key's row."""
         return _view(self.draft, Latest(self.node, line=user_line()))
 
-    def group_by(self, *columns: str) -> KGroupedStream:
+    def group_by(self, *columns: str | Sequence[str]) -> KGroupedStream:
         """The records in groups of equal columns, to be aggregated; as a table's `group_by`."""
-        return KGroupedStream(self.draft, self.node, _columns("group_by", self.node, columns, user_line()))
+        return KGroupedStream(self.draft, self.node, _grouped(self.node, columns, user_line()))
 
     def flat_map(self, column: str) -> KStream:
         """One record for every element of an array column, which holds the element then; none of an empty one."""
@@ -551,13 +547,10 @@ class KStream:
         publish(self.draft, topic, self.node, user_line())
 
 
-def _listed(columns: str | Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key: bool = True) -> tuple[Column, ...]:
+def _columns(method: str, source: Node, given: object, line: Line, key: bool = True) -> tuple[Column, ...]:
     """The columns named, which a `key` may be made of."""
     place = Place(f"{method} of {title(source)}", line, {"": source.columns})
+    names = texts(given, place)
     if not names:
         raise place.mistake("no column is named", f'write {method}("column")')
     found: dict[str, Column] = {}
@@ -572,6 +565,11 @@ def _columns(method: str, source: Node, names: tuple[str, ...], line: Line, key:
     if key:
         check_key(tuple(found.values()), place)
     return tuple(found.values())
+
+
+def _grouped(source: Node, columns: tuple[object, ...], line: Line) -> tuple[Column, ...]:
+    """The columns grouped by, one by one or in one list."""
+    return _columns("group_by", source, columns[0] if len(columns) == 1 else columns, line)
 
 
 def _view(draft: Draft, node: Select | Join | Aggregate | Window | Closed | Latest) -> KTable:
@@ -627,10 +625,10 @@ def _check_same_builder(
 def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Place) -> tuple[str, ...]:
     """The expressions over left columns that hold the right key, of its types where both are known."""
     source = Place(place.node, place.line, {"": left.columns})
-    texts = [quoted(name) for name in left.key] if on is None else [on] if isinstance(on, str) else list(on)
+    looks = tuple(map(quoted, left.key)) if on is None else texts(on, place)
     right_key = right.columns[: len(right.key)]
     keys = ", ".join(f"{column.name} {column.type}" for column in right_key)
-    if len(texts) != len(right_key):
+    if len(looks) != len(right_key):
         given = f"the left key ({', '.join(left.key)})" if on is None else f"on={on!r}"
         do = f"write on=[...] with one expression over left columns for each of: {keys}"
         raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
@@ -639,7 +637,7 @@ def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Plac
     if on is None and ours != theirs and set(ours) == set(theirs):
         what = f"the left key is ({', '.join(left.key)}), and the right key has another order: ({', '.join(names)})"
         raise place.mistake(what, "declare the two keys in one order")
-    looked_up = [parse_expression(text, source) for text in texts]
+    looked_up = [parse_expression(text, source) for text in looks]
     for expression, column in zip(looked_up, right_key, strict=True):
         if None not in (expression.type, column.type) and expression.type != column.type:
             what = f"{expression.text} is {expression.type}, and the right key {column.name} is {column.type}"

@@ -8,6 +8,7 @@ from spark.topology.ddl import legal_name, quoted
 from spark.topology.errors import Place
 from spark.topology.nodes import Column
 from spark.topology.sql import parse_item
+from spark.topology.tokens import texts
 
 Selected = tuple[tuple[tuple[str, str], ...], tuple[Column, ...]]
 
@@ -39,7 +40,7 @@ def _selected(
 ) -> Selected:
     keys = {column.name.lower(): text for text, column in key}
     chosen = {column.name.lower(): (text, column) for text, column in key}
-    for item in (items,) if isinstance(items, str) else items:
+    for item in texts(items, place):
         for text, column in _expanded(item, keys, stars, place):
             name = column.name.lower()
             if name in keys and text == keys[name]:

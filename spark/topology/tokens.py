@@ -98,6 +98,15 @@ def lex(text: str, place: Place) -> Sql:
     return sql
 
 
+def texts(given: object, place: Place) -> tuple[str, ...]:
+    """One text, or those of a list; what stands in it is looked at when it is read."""
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, list | tuple):
+        raise place.mistake(f"{given!r} is no text, and no list of texts", 'write SQL text, or a list: ["a", "b"]')
+    return tuple(given)
+
+
 def text_of(tokens: Sequence[Token]) -> str:
     """The text of tokens, white space between them as one blank: line breaks and indents carry no meaning."""
     return "".join(f" {t.text}" if t.spaced and i else t.text for i, t in enumerate(tokens))

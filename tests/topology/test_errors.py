@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,12 +32,12 @@ def prices(shop: Shop) -> KTable:
     return shop.builder.table("prices", declared, versioned=Versioned("1d"))
 
 
-def raised(act: Act) -> str:
-    """The message of a mistake made on the one line of a lambda; its last line is that line."""
+def raised(act: Act, by: Callable[..., object] | None = None) -> str:
+    """The message of a mistake made on the one line of a lambda, or of one it calls; its last line is that line."""
     with pytest.raises(TopologyError) as caught:
         act(Shop())
     message = str(caught.value)
-    assert message.endswith(f"\n  at {THIS_FILE}:{act.__code__.co_firstlineno}")
+    assert message.endswith(f"\n  at {THIS_FILE}:{(by or act).__code__.co_firstlineno}")
     assert len(message.splitlines()) >= 3, "what, what to do, where"
     return message
 
@@ -193,6 +194,49 @@ def test_a_wrong_lookup_is_refused(on: str | list[str], what: str, columns: str)
     assert message.startswith("join of orders with customers: ")
     assert columns in message
     assert what in message
+
+
+NO_LISTS: list[Callable[[Shop], object]] = [
+    lambda _: {"sku": "upper(sku)"},
+    lambda _: {"sku"},
+    lambda _: (text for text in ["sku"]),
+    lambda _: 7,
+    lambda shop: shop.customers,
+]
+TAKE_LISTS: list[Callable[[Shop, Any], object]] = [
+    lambda shop, given: shop.orders.map_values(given),
+    lambda shop, given: shop.clicks.map_values(given),
+    lambda shop, given: shop.products.map_values(given),
+    lambda shop, given: shop.orders.select_key(given),
+    lambda shop, given: shop.clicks.select_key(given),
+    lambda shop, given: shop.orders.group_by(given),
+    lambda shop, given: shop.clicks.group_by(given),
+    lambda shop, given: shop.orders.join(shop.customers, on=given, select=["left.*"]),
+    lambda shop, given: shop.orders.left_join(shop.customers, on="customer_id", select=given),
+    lambda shop, given: shop.clicks.join(shop.products, on=given, select=["left.*"]),
+    lambda shop, given: shop.clicks.join(shop.clicks, within=WINDOWS, select=given),
+]
+
+
+@pytest.mark.parametrize("no_list", NO_LISTS)
+@pytest.mark.parametrize("take", TAKE_LISTS)
+def test_what_is_no_list_of_texts_is_refused(take: Callable[[Shop, Any], object], no_list: Act) -> None:
+    message = raised(lambda shop: take(shop, no_list(shop)), take)
+    assert "is no text, and no list of texts\n" in message
+    assert " has: " in message
+    assert len(message) < 500, "a handle is told by its name"
+
+
+@pytest.mark.parametrize("take", TAKE_LISTS[:7])
+@pytest.mark.parametrize("given", [None, [None], [["sku"]]])
+def test_what_is_no_text_is_refused(take: Callable[[Shop, Any], object], given: object) -> None:
+    assert "is no text" in raised(lambda shop: take(shop, given), take)
+
+
+def test_groups_are_named_one_by_one_or_in_a_list() -> None:
+    shop = Shop()
+    nodes = [shop.orders.group_by(*columns).count().node for columns in (("sku", "amount"), (["sku", "amount"],))]
+    assert nodes[0] == nodes[1]
 
 
 def keyed(shop: Shop, topic: str, key: str) -> KTable:
