@@ -67,6 +67,11 @@ def parse_type(sql: Sql, at: int) -> tuple[str, int]:
     raise _wrong(sql, at, f"there is no type {word!r}{did_you_mean(word, _NAMES)}")
 
 
+def fields(struct: str, place: Place) -> tuple[Column, ...]:
+    """The fields of a struct, of its normalised type."""
+    return _parse_fields(lex(struct, place), 1)[0]
+
+
 def legal_name(name: str, place: Place) -> str:
     """A column name that can be stored and is not one of ours."""
     if not isinstance(name, str):
@@ -109,16 +114,21 @@ def _parse_nested(word: str, sql: Sql, at: int) -> tuple[str, int]:
 
 def _parse_struct(sql: Sql, at: int) -> tuple[str, int]:
     """A struct's fields keep their spelling: JSON names are matched letter by letter."""
-    fields: list[str] = []
+    found, after = _parse_fields(sql, at)
+    return f"struct<{','.join(f'{quoted(one.name)}:{one.type}' for one in found)}>", after
+
+
+def _parse_fields(sql: Sql, at: int) -> tuple[tuple[Column, ...], int]:
+    found: list[Column] = []
     after = _after("<", sql, at)
-    while not fields or sql.at(after - 1).is_(","):
+    while not found or sql.at(after - 1).is_(","):
         if not sql.at(after).is_name:
             raise _wrong(sql, after, "a field name is missing")
-        name = quoted(sql.at(after).name)
+        name = sql.at(after).name
         type_, after = parse_type(sql, after + 2 if sql.at(after + 1).is_(":") else after + 1)
-        fields.append(f"{name}:{type_}")
+        found.append(Column(name, type_))
         after = _after("," if sql.at(after).is_(",") else ">", sql, after)
-    return f"struct<{','.join(fields)}>", after
+    return tuple(found), after
 
 
 def _after(operator: str, sql: Sql, at: int) -> int:

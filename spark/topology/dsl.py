@@ -10,7 +10,7 @@ from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, publish, store
 from spark.topology.durations import milliseconds, written
-from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
+from spark.topology.errors import Place, TopologyError, did_you_mean, shown, user_line
 from spark.topology.nodes import (
     WINDOW,
     Aggregate,
@@ -32,7 +32,7 @@ from spark.topology.nodes import (
     of_changes,
 )
 from spark.topology.selection import select_joined, select_values
-from spark.topology.sql import OWN_COLUMNS, parse_aggregate, parse_expression
+from spark.topology.sql import OWN_COLUMNS, column_named, is_condition, parse_aggregate, parse_expression
 from spark.topology.tokens import texts
 from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.words import METHODS, by_arrival, title
@@ -439,7 +439,7 @@ class KStream(Handle):
         taken: list[str] = []
         found = {}
         for name, sql in branches.items():
-            text = parse_expression(sql, Place(f"branch {name} of {place.node}", line, place.columns)).text
+            text = _condition(sql, Place(f"branch {name} of {place.node}", line, place.columns))
             # Of a condition in SQL text, brackets keep an OR together.
             where = " AND ".join([*(f"NOT coalesce(({earlier}), false)" for earlier in taken), f"({text})"])
             found[name] = self._seen(_filtered("filter", self.node, where, line))
@@ -580,9 +580,18 @@ def _view(draft: Draft, node: Select | Join | Aggregate | Window | Closed | Late
 def _filtered(method: Literal["filter", "filter_not"], source: Node, sql: str, line: Line) -> Select:
     place = Place(f"{method} of {title(source)}", line, {"": source.columns})
     select, columns = select_values("*", source.key, place)
-    where = parse_expression(sql, place).text
+    where = _condition(sql, place)
     where = where if method == "filter" else f"NOT coalesce({where}, false)"
     return Select(source, select, columns, where, line=line)
+
+
+def _condition(sql: str, place: Place) -> str:
+    """A condition; what is known to be of another type is none."""
+    found = parse_expression(sql, place)
+    if found.known not in (None, "boolean"):
+        do = f"write what must be true, such as '{found.text} IS NOT NULL'"
+        raise place.mistake(f"{sql!r} is {found.known}, and no condition", do)
+    return found.text
 
 
 def _mapped(source: Node, select: str | Sequence[str], line: Line) -> Select:
@@ -609,7 +618,7 @@ def _joined(
     _check_same_builder(left, other, place)
     if drive not in ("both", "left"):
         raise place.mistake(f"drive is {drive!r}", 'write drive="both" or drive="left"')
-    lookup = _lookup(left.node, other.node, on, place)
+    lookup = _lookup(left.node, other.node, on, place, takes_on=how != "outer")
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
     return Join(left.node, other.node, how, lookup, chosen, columns, drive, line=line)
 
@@ -622,27 +631,42 @@ def _check_same_builder(
         raise place.mistake(what, f"declare its topic with the builder of {title(left.node)} ({left.draft.name})")
 
 
-def _lookup(left: Node, right: Node, on: str | Sequence[str] | None, place: Place) -> tuple[str, ...]:
+def _lookup(
+    left: Node, right: Node, on: str | Sequence[str] | None, place: Place, takes_on: bool = True
+) -> tuple[str, ...]:
     """The expressions over left columns that hold the right key, of its types where both are known."""
-    source = Place(place.node, place.line, {"": left.columns})
     looks = tuple(map(quoted, left.key)) if on is None else texts(on, place)
     right_key = right.columns[: len(right.key)]
-    keys = ", ".join(f"{column.name} {column.type}" for column in right_key)
+    keys = shown(right_key)
+    do = f"write on=[...] with one expression over left columns for each of: {keys}"
+    if not takes_on:
+        do = "give both sides the same key: map_values(...) computes its columns, and select_key(...) takes them"
     if len(looks) != len(right_key):
         given = f"the left key ({', '.join(left.key)})" if on is None else f"on={on!r}"
-        do = f"write on=[...] with one expression over left columns for each of: {keys}"
         raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
     names = tuple(column.name for column in right_key)
     ours, theirs = ([name.lower() for name in key] for key in (left.key, names))
     if on is None and ours != theirs and set(ours) == set(theirs):
         what = f"the left key is ({', '.join(left.key)}), and the right key has another order: ({', '.join(names)})"
         raise place.mistake(what, "declare the two keys in one order")
-    looked_up = [parse_expression(text, source) for text in looks]
-    for expression, column in zip(looked_up, right_key, strict=True):
-        if None not in (expression.type, column.type) and expression.type != column.type:
-            what = f"{expression.text} is {expression.type}, and the right key {column.name} is {column.type}"
-            raise place.mistake(what, f'write on="cast({expression.text} as {column.type})", or declare equal types')
-    return tuple(expression.text for expression in looked_up)
+    looked_up = zip(looks, right_key, strict=True)
+    return tuple(_looked_up(text, column, do if on is None else None, place) for text, column in looked_up)
+
+
+def _looked_up(text: str, key: Column, do: str | None, place: Place) -> str:
+    """The expression that holds a column of the right key."""
+    source = Place(place.node, place.line, {"": place.columns["left"]})
+    if key.type not in (None, "boolean") and is_condition(text, source):
+        what = f"{text!r} is true, false or null, and on= holds the right key {key.name}, which is {key.type}"
+        raise place.mistake(what, "write no condition, but what the key is equal to: an expression over left columns")
+    if column_named(text, place.columns["left"]) is None and column_named(text, place.columns["right"]) is not None:
+        what = f"{text!r} is a column of the right side alone, and on= is over left columns"
+        raise place.mistake(what, f"write the left column, or expression, that {key.name} is equal to")
+    expression = parse_expression(text, source)
+    if None not in (expression.known, key.type) and expression.known != key.type:
+        what = f"{expression.text} is {expression.known}, and the right key {key.name} is {key.type}"
+        raise place.mistake(what, do or f'write on="cast({expression.text} as {key.type})", or declare equal types')
+    return expression.text
 
 
 def _join_place(method: str, left: Node, other: object, line: Line) -> Place:
@@ -688,7 +712,7 @@ def _within(
     before, after = (milliseconds(length, windows, signed=True) for length in (within.before, within.after))
     if before + after < 0:
         raise windows.mistake(f"no time is from {before} ms before to {after} ms after", "make the window wider")
-    _lookup(left.node, other.node, None, place)
+    _lookup(left.node, other.node, None, place, takes_on=False)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
     length = milliseconds(within.grace, windows)
     return StreamJoin(left.node, other.node, how, before, after, length, chosen, columns, place.line)

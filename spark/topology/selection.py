@@ -61,7 +61,7 @@ def _selected(
 def _expanded(
     item: str, keys: Collection[str], stars: Mapping[str, list[tuple[str, Column]]], place: Place
 ) -> Iterator[tuple[str, Column]]:
-    star = item.replace(" ", "").lower() if isinstance(item, str) else ""
+    star = item.replace(" ", "").lower()
     if star in stars:
         yield from stars[star]
         return

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from spark.topology.ddl import quoted
-from spark.topology.errors import Place, TopologyError, did_you_mean
+from spark.topology.ddl import fields, quoted
+from spark.topology.errors import Place, TopologyError, did_you_mean, shown
 from spark.topology.nodes import Column
 from spark.topology.refused import is_aggregate, refused_word
 from spark.topology.roles import Roles, depths, roles
 from spark.topology.shape import check_row_alone, check_shape
 from spark.topology.tokens import Sql, Token, lex, text_of
 
-# Their types are the landing's business.
-OWN_COLUMNS = tuple(Column(name, None) for name in ("_timestamp", "_topic", "_partition", "_offset"))
+_OWN_TYPES = {"_timestamp": "timestamp", "_topic": "string", "_partition": "int", "_offset": "bigint"}
+# A plan does not hold their types: they are the landing's business.
+OWN_COLUMNS = tuple(Column(name, None) for name in _OWN_TYPES)
 
-_HAS_FIELDS = ("struct<", "array<", "map<", "variant")
+_TRUE_OR_FALSE = (
+    *("=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>", "!"),
+    *("and", "or", "not", "is", "in", "like", "ilike", "rlike", "regexp", "between"),
+)
 
 
 @dataclass(frozen=True)
 class Expression:
-    """SQL text, the type it certainly has, and the column it is, if it is nothing but a column."""
+    """SQL text, the type it certainly has, and the column it is, if it is nothing but a column.
+
+    `known` is its type also where a plan does not hold it: of a field, or of a column of ours.
+    """
 
     text: str
     type: str | None
     column: Column | None = None
+    known: str | None = field(default=None, compare=False)
+
+
+class _Reached(NamedTuple):
+    """Where the fields and elements behind a column lead: the column if there are none, the type, and the end."""
+
+    column: Column | None
+    type: str | None
+    end: int
 
 
 def parse_expression(text: str, place: Place) -> Expression:
@@ -66,7 +83,7 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
         if any(other < start and end < close for other, close in calls):
             raise sql.wrong(start, "an aggregate stands inside another", "aggregate twice, one after the other")
     for start, end in found.names("column"):
-        column = _resolve(sql, start, end)
+        column = _resolve(sql, start, end).column
         inside = any(call < start and end <= close for call, close in calls)
         if not inside and (column is None or column.name not in by):
             what = f"{sql.at(start).text} is neither grouped by nor inside an aggregate"
@@ -104,16 +121,34 @@ def _expression(sql: Sql) -> Expression:
     found = roles(sql)
     check_row_alone(found)
     check_shape(found)
-    columns = {span: _resolve(found.sql, *span) for span in found.names("column")}
-    column = columns.get((0, len(found.sql.tokens)))
-    if column is None:
-        return Expression(text_of(sql.tokens), _cast_type(found))
+    reached = {start: _resolve(found.sql, start, end) for start, end in found.names("column")}
+    column, known, end = reached.get(0, _Reached(None, None, 0))
+    if end < len(found.sql.tokens) or column is None:
+        cast = _cast_type(found)
+        return Expression(text_of(sql.tokens), cast, known=known if end == len(found.sql.tokens) else cast)
     side = "" if "" in sql.place.columns else f"{sql.at(0).lower}."
-    return Expression(side + quoted(column.name), column.type, column)
+    return Expression(side + quoted(column.name), column.type, column, known)
 
 
-def _resolve(sql: Sql, start: int, end: int) -> Column | None:
-    """The column that a dotted name is; None if the name is a field of one."""
+def is_condition(text: str, place: Place) -> bool:
+    """Whether a text is certainly true, false or null: a comparison, words of logic, or one of the three."""
+    found = roles(lex(text, place))
+    sql, depth, cases = found.sql, depths(found.sql.tokens), 0
+    for index, token in enumerate(sql.tokens):
+        cases += token.is_("case") - token.is_("end") if found.roles[index] == "word" else 0
+        outside = found.roles[index] in ("word", "operator") and depth[index] == cases == 0
+        if outside and token.is_(*_TRUE_OR_FALSE) and not _shifts(sql, index):
+            return True
+    return len(sql.tokens) == 1 and sql.at(0).is_("true", "false", "null")
+
+
+def _shifts(sql: Sql, index: int) -> bool:
+    """Whether a token is a part of `>>`."""
+    return any(sql.before(at).is_(">") and sql.at(at).is_(">") and not sql.at(at).spaced for at in (index, index + 1))
+
+
+def _resolve(sql: Sql, start: int, end: int) -> _Reached:
+    """What a dotted name, and what is asked of it behind, leads to."""
     names = [token.name for token in sql.tokens[start:end:2]]
     sides = sql.place.columns
     refused = refused_word(names[0].lower()) if len(names) == 1 else None
@@ -128,17 +163,35 @@ def _resolve(sql: Sql, start: int, end: int) -> Column | None:
     column = column_named(path[0], sides[side] + OWN_COLUMNS)
     if column is None:
         raise _unknown(sql, start, path, side)
-    if len(path) == 1:
-        return column
-    if column.type is not None and not column.type.startswith(_HAS_FIELDS):
-        what = f"{path[1]!r} is asked of {path[0]!r}, which is {column.type} and has no fields"
-        raise sql.wrong(start, what, f"write {path[0]} alone, or a column that is a struct")
-    return None
+    behind = end - 2 * (len(path) - 1)
+    type_, reached = column.type or _OWN_TYPES.get(column.name), behind
+    while sql.at(reached).is_(".", "["):
+        type_, reached = _inside(sql, reached, type_)
+    return _Reached(column if reached == behind else None, type_, reached)
+
+
+def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
+    """The type of a field or an element, where it is known, and the index of the token behind it."""
+    if sql.at(at).is_("["):
+        element = type_.removeprefix("array<").removesuffix(">") if type_ and type_.startswith("array<") else None
+        return element, _closes(sql.tokens, at) + 1
+    if type_ is None or type_.startswith(("map<", "variant")):
+        return None, at + 2
+    name, struct = sql.at(at + 1).name, type_.removeprefix("array<")
+    if not struct.startswith("struct<"):
+        what = f"{name!r} is asked of {sql.before(at).name!r}, which is {type_} and has no fields"
+        raise sql.wrong(at + 1, what, f"write {sql.before(at).text} alone, or a column that is a struct")
+    has = fields(struct, sql.place)
+    found = column_named(name, has)
+    if found is None:
+        do = "write one of them" + did_you_mean(name, [one.name for one in has])
+        raise sql.wrong(at + 1, f"{name!r} is not among the fields {shown(has)}", do)
+    return found.type if struct == type_ else f"array<{found.type}>", at + 2
 
 
 def _unknown(sql: Sql, start: int, path: list[str], side: str) -> TopologyError:
-    columns = sql.place.columns[side]
-    if side == "" and len(path) > 1 and column_named(path[1], columns + OWN_COLUMNS) is not None:
+    columns = sql.place.columns[side] + OWN_COLUMNS
+    if side == "" and len(path) > 1 and column_named(path[1], columns) is not None:
         what = f"{'.'.join(path)!r} is qualified, and there is one source here"
         return sql.wrong(start, what, f"write {path[1]}")
     what = f"{path[0]!r} is not a column of the {f'{side} side' if side else 'source'}"
@@ -151,7 +204,7 @@ def _unqualified(sql: Sql, start: int, names: list[str]) -> TopologyError:
         if sides:
             what = f"{'.'.join(names)!r} does not say which side it is of"
             return sql.wrong(start, what, "write " + " or ".join(f"{side}.{name}" for side in sides))
-    known = [column.name for columns in sql.place.columns.values() for column in columns]
+    known = [column.name for columns in sql.place.columns.values() for column in columns + OWN_COLUMNS]
     what = f"{'.'.join(names)!r} is not a column of either side"
     return sql.wrong(start, what, "write left.column or right.column" + did_you_mean(names[-1], known))
 

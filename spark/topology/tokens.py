@@ -79,11 +79,9 @@ class Sql:
 
 def lex(text: str, place: Place) -> Sql:
     """The tokens of a text."""
-    if not isinstance(text, str):
-        raise place.mistake(f"{text!r} is no text", "write SQL text")
     tokens: list[Token] = []
     at, spaced = 0, False
-    while at < len(text):
+    while at < len(_text(text, place)):
         match = _TOKEN.match(text, at)
         if match is None:
             raise _unreadable(text, at, place)
@@ -99,17 +97,23 @@ def lex(text: str, place: Place) -> Sql:
 
 
 def texts(given: object, place: Place) -> tuple[str, ...]:
-    """One text, or those of a list; what stands in it is looked at when it is read."""
+    """One text, or those of a list."""
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, list | tuple):
         raise place.mistake(f"{given!r} is no text, and no list of texts", 'write SQL text, or a list: ["a", "b"]')
-    return tuple(given)
+    return tuple(_text(one, place) for one in given)
 
 
 def text_of(tokens: Sequence[Token]) -> str:
     """The text of tokens, white space between them as one blank: line breaks and indents carry no meaning."""
     return "".join(f" {t.text}" if t.spaced and i else t.text for i, t in enumerate(tokens))
+
+
+def _text(given: object, place: Place) -> str:
+    if not isinstance(given, str):
+        raise place.mistake(f"{given!r} is no text", "write SQL text")
+    return given
 
 
 def _unreadable(text: str, at: int, place: Place) -> TopologyError:

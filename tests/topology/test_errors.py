@@ -51,6 +51,12 @@ def raised(act: Act, by: Callable[..., object] | None = None) -> str:
         ("left.amount > 1", "'left.amount' is qualified, and there is one source here"),
         ("orders.amount > 1", "write amount"),
         ("sku.length > 1", "'length' is asked of 'sku', which is string and has no fields"),
+        ("sku", "'sku' is string, and no condition\n"),
+        ("sku", "such as 'sku IS NOT NULL'"),
+        ("_topic", "'_topic' is string, and no condition"),
+        ("sku::int", "'sku::int' is int, and no condition"),
+        ("timestamp > date '2026-01-01'", "did you mean _timestamp?"),
+        ("_timestamp.day = 1", "'day' is asked of '_timestamp', which is timestamp"),
         ("", "the expression '' is empty"),
         ("   ", "is empty"),
         ("(amount > 1", "'(' is never closed, at character 1"),
@@ -148,6 +154,7 @@ def test_a_wrong_value_is_refused(items: list[str], what: str) -> None:
         ("right.nam", "did you mean name?"),
         ("nam AS n", "write left.column or right.column; did you mean name?"),
         ("left AS l", "'left' is not a column of either side"),
+        ("ofset AS o", "did you mean _offset?"),
         ("left.customer_id.x AS x", "'x' is asked of 'customer_id', which is bigint"),
         ("right.customer_id AS order_id", "is not the key 'order_id', but takes its name"),
         ("left.amount * 2", "has no name"),
@@ -187,6 +194,16 @@ def test_one_name_from_both_sides_is_refused() -> None:
         ("customer_id::int", 'write on="cast(customer_id::int as bigint)"', JOINED),
         ("count(sku)", "count() reads many rows", IT),
         ("rand()", "rand() gives another answer", IT),
+        ("customer_id = customer_id", "is true, false or null, and on= holds the right key customer_id", JOINED),
+        ("left.customer_id = right.customer_id", "write no condition, but what the key is equal to", JOINED),
+        ("customer_id is not null", "is true, false or null", JOINED),
+        ("NOT true", "is true, false or null", JOINED),
+        (["true"], "'true' is true, false or null", JOINED),
+        ("null", "'null' is true, false or null", JOINED),
+        ("_timestamp", "_timestamp is timestamp, and the right key customer_id is bigint", JOINED),
+        ("_partition", "_partition is int, and the right key customer_id is bigint", JOINED),
+        ("country", "'country' is a column of the right side alone, and on= is over left columns", JOINED),
+        ("Country", "write the left column, or expression, that customer_id is equal to", JOINED),
     ],
 )
 def test_a_wrong_lookup_is_refused(on: str | list[str], what: str, columns: str) -> None:
@@ -242,6 +259,51 @@ def test_groups_are_named_one_by_one_or_in_a_list() -> None:
 def keyed(shop: Shop, topic: str, key: str) -> KTable:
     """A table with another key."""
     return shop.builder.table(topic, Consumed.json(key=key, value="v int"))
+
+
+@pytest.mark.parametrize(
+    "on",
+    ["customer_id >> 1", "customer_id >>> 1", "CASE WHEN amount > 1 AND sku = 'a' THEN customer_id END", "_offset"],
+)
+def test_what_may_hold_a_key_is_no_condition(on: str) -> None:
+    shop = Shop()
+    assert shop.orders.join(shop.customers, on=on, select=["left.*"])
+
+
+def test_a_condition_may_hold_a_key_that_is_true_or_false() -> None:
+    shop = Shop()
+    assert shop.orders.join(keyed(shop, "flags", "flag boolean"), on="amount > 100", select=["left.*"])
+
+
+STRUCTS = Consumed.json(key="id bigint", value="a struct<p:int,`in`:struct<Q:string>>, xs array<struct<p:int>>")
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("a.r = 1", "'r' is not among the fields p int, in struct<Q:string>, at character 3 of 'a.r = 1'"),
+        ("a.pp = 1", "write one of them; did you mean p?"),
+        ("a.in.zz = ''", "'zz' is not among the fields Q string"),
+        ("a.p.zz = 1", "'zz' is asked of 'p', which is int and has no fields"),
+        ("xs[0].zz = 1", "'zz' is not among the fields p int"),
+        ("size(xs.zz) = 1", "'zz' is not among the fields p int"),
+        ("xs[0].p.zz = 1", "'zz' is asked of 'p', which is int"),
+        ("a.in.q", "'a.in.q' is string, and no condition"),
+    ],
+)
+def test_a_wrong_field_is_refused(sql: str, what: str) -> None:
+    message = raised(lambda shop: shop.builder.table("structs", STRUCTS).filter(sql))
+    assert message.startswith("filter of structs: ")
+    assert "it has: id bigint, a struct<" in message
+    assert what in message
+
+
+def test_a_field_is_looked_up_with_its_own_type() -> None:
+    shop = Shop()
+    structs = shop.builder.table("structs", STRUCTS)
+    assert structs.join(shop.products, on="a.in.q", select=["left.*"])
+    with pytest.raises(TopologyError, match=r"xs\[0\]\.p is int, and the right key sku is string"):
+        structs.join(shop.products, on="xs[0].p", select=["left.*"])
 
 
 OTHER_JOINS: list[tuple[str, str, Act]] = [
@@ -585,6 +647,7 @@ def test_lone_records_are_looked_up_and_counted() -> None:
         ("user_id is bigint, and no array column of the value", lambda shop: shop.clicks.flat_map("user_id")),
         ("it has no branches", lambda shop: shop.clicks.split()),
         ("branch large of split of clicks: ", lambda shop: shop.clicks.split(large="amount > 1")),
+        ("'sku' is string, and no condition", lambda shop: shop.clicks.split(large="sku")),
     ],
 )
 def test_what_a_stream_cannot_be_cut_into_is_told(told: str, ask: Callable[[Shop], object]) -> None:
