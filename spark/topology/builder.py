@@ -91,12 +91,12 @@ class StreamsBuilder:
         if max_records_per_tick is not None and (not _is_int(max_records_per_tick) or max_records_per_tick < 1):
             do = "write a number from 1, or None for no limit"
             raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
-        if processing_guarantee not in _GUARANTEES:
+        if processing_guarantee not in tuple(_GUARANTEES):
             do = 'write "exactly_once_v2" or "at_least_once"'
             raise place.mistake(f"processing_guarantee is {processing_guarantee!r}", do)
         if not isinstance(ansi, bool):
             raise place.mistake(f"ansi is {ansi!r}", "write True or False")
-        if on_data_loss not in _ON_DATA_LOSS:
+        if on_data_loss not in tuple(_ON_DATA_LOSS):
             raise place.mistake(f"on_data_loss is {on_data_loss!r}", 'write "fail" or "ledger"')
         guarantee, lossy = _GUARANTEES[processing_guarantee], _ON_DATA_LOSS[on_data_loss]
         self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi, ahead, lossy))
@@ -146,8 +146,9 @@ def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line
         do = 'write Consumed.json(key="id bigint", value="name string")'
         raise place.mistake(f"it is consumed as {consumed!r}", do)
     for source in draft.sources:
-        if source.topic == topic:
-            what = f"the topic is declared already, as {source.kind}() at {source.line}"
+        # names that differ in case alone are one folder on some file systems
+        if source.topic.lower() == topic.lower():
+            what = f"the topic {source.topic!r} is declared already, as {source.kind}() at {source.line}"
             do = "declare a topic once and use its handle again"
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
     for table in draft.stored:

@@ -36,16 +36,18 @@ class Consumed:
 
         Args:
             key: the key's columns, such as "order_id bigint".
-            value: the value's columns, such as "amount decimal(12,2)"; a column of the key is dropped.
+            value: the value's columns, such as "amount decimal(12,2)"; a column of the key is dropped, if of its type.
             timestamp: the column that is the event time; without one, the time of Kafka's record is.
         """
         line = user_line()
         keys = parse_columns(key, Place("Consumed.json key", line))
         values = parse_columns(value, Place("Consumed.json value", line))
         kept = tuple(column for column in values if column_named(column.name, keys) is None)
-        place = Place("Consumed.json", line, {"key": keys, "value": kept})
+        place = Place("Consumed.json", line, {"key": keys, "value": values})
         check_key(keys, place)
-        _check_comparable(kept, place)
+        _check_same_types(keys, values, place)
+        check_comparable(kept, place)
+        _check_landed(kept, place)
         time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
         return Consumed("json", keys, kept, time)
 
@@ -69,18 +71,36 @@ def check_key(key: tuple[Column, ...], place: Place) -> None:
             raise place.mistake(what, do)
 
 
-def _check_comparable(columns: tuple[Column, ...], place: Place) -> None:
+def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
     """Refuse columns that a MERGE could not compare: it writes the rows that differ."""
     for column in columns:
         kind = column.type or ""
         inside = kind.removeprefix("map<") if kind.startswith("map<") else kind
         if "variant" in kind or "map<" in inside:
             what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant, or a map inside a value"
-            raise place.mistake(what, f"declare {column.name} as string, which keeps the JSON text, or as a struct")
+            raise place.mistake(what, f"make {column.name} a string, which keeps the JSON text, or a struct")
+
+
+def _check_landed(columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse columns that JSON cannot be read as."""
+    for column in columns:
+        kind = column.type or ""
+        if kind.startswith("map<") and not kind.startswith("map<string,"):
+            what = f"the column {column.name!r} is {kind}, and the keys of a map are text in JSON"
+            raise place.mistake(what, f"declare {column.name} as map<string,...>")
+
+
+def _check_same_types(keys: tuple[Column, ...], values: tuple[Column, ...], place: Place) -> None:
+    """Refuse a column of key and value that has two types: the value's is dropped."""
+    for column in values:
+        same = column_named(column.name, keys)
+        if same is not None and same.type != column.type:
+            what = f"{same.name!r} is {same.type} in the key and {column.type} in the value, and is one column"
+            raise place.mistake(what, "declare it with one type, or leave it out of the value")
 
 
 def _event_time(timestamp: str, columns: tuple[Column, ...], place: Place) -> str:
-    column = column_named(timestamp, columns)
+    column = column_named(timestamp, columns) if isinstance(timestamp, str) else None
     if column is None or column.type not in _EVENT_TIMES:
         what = f"the timestamp {timestamp!r} is {'no column' if column is None else column.type}"
         do = "name a column that is a timestamp, timestamp_ntz, date, or bigint (milliseconds since 1970)"

@@ -25,8 +25,10 @@ _ATOMIC = (
 _PARTS = {"array": 1, "map": 2}  # how many types stand between < and >
 _NAMES = [*_ATOMIC, *_ALIASES, *_PARTS, "struct"]
 
-# Delta refuses all but the dot and the backquote; those two would make a name read like something else.
+_REFUSED = re.compile(r"[ ,;{}()\n\t=]")  # by Delta
+# A dot or a backquote would make a column's name read like something else.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
+_WITHOUT = "choose a name without blanks and without any of . , ; { } ( ) = `"
 # Every other word of SQL may be a column's name as it is.
 _PLAIN = re.compile(r"(?!(?:null|true|false)$)[^\W\d]\w*", re.ASCII | re.IGNORECASE)
 
@@ -45,6 +47,9 @@ def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
         if name.lower() in (column.name.lower() for column in columns):
             raise _wrong(sql, at, f"the column {name!r} is declared twice")
         type_, after = parse_type(sql, at + 1)
+        for index in range(at + 1, after):
+            if sql.at(index).kind == "quoted" and _REFUSED.search(sql.at(index).name):
+                raise sql.wrong(index, f"the field name {sql.at(index).name!r} cannot be stored", _WITHOUT)
         columns.append(Column(name, type_))
         if sql.at(after).kind == "end":
             return tuple(columns)
@@ -80,8 +85,7 @@ def legal_name(name: str, place: Place) -> str:
         do = "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
         raise place.mistake(f"the column name {name!r} begins with an underscore", do)
     if _FORBIDDEN.search(name):
-        do = "choose a name without blanks and without any of . , ; { } ( ) = `"
-        raise place.mistake(f"the column name {name!r} cannot be stored", do)
+        raise place.mistake(f"the column name {name!r} cannot be stored", _WITHOUT)
     return name
 
 
@@ -125,6 +129,8 @@ def _parse_fields(sql: Sql, at: int) -> tuple[tuple[Column, ...], int]:
         if not sql.at(after).is_name:
             raise _wrong(sql, after, "a field name is missing")
         name = sql.at(after).name
+        if name.lower() in (one.name.lower() for one in found):
+            raise _wrong(sql, after, f"the field {name!r} is declared twice")
         type_, after = parse_type(sql, after + 2 if sql.at(after + 1).is_(":") else after + 1)
         found.append(Column(name, type_))
         after = _after("," if sql.at(after).is_(",") else ">", sql, after)

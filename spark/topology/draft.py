@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from spark.topology.consumed import check_comparable
 from spark.topology.errors import Place
 from spark.topology.nodes import (
     Aggregate,
@@ -19,6 +20,7 @@ from spark.topology.nodes import (
     StreamJoin,
     Union,
     Window,
+    is_stream,
     published_name,
 )
 from spark.topology.topology import Settings, Source, Table
@@ -71,6 +73,8 @@ def store(draft: Draft, name: str, plan: Node, line: Line) -> None:
         if table.plan == plan:
             what = f"the same rows are stored already, as {table.name!r} at {table.line}"
             raise place.mistake(what, f"read {table.name!r}")
+    if not is_stream(plan):
+        check_comparable(plan.columns, place)
     draft.stored.append(Table(name, plan, line=line))
 
 

@@ -181,7 +181,7 @@ def test_a_name_that_is_no_plain_word_is_backquoted() -> None:
 
 
 def test_a_value_column_named_like_a_key_column_is_dropped() -> None:
-    consumed = Consumed.json(key="Id bigint", value="ID string, name string", timestamp="id")
+    consumed = Consumed.json(key="Id bigint", value="ID long, name string", timestamp="id")
     assert consumed.columns == (Column("Id", "bigint"), Column("name", "string"))
     assert consumed.timestamp == "Id"
 

@@ -29,7 +29,7 @@ PLACE = Place("Consumed.json value", Line("here.py", 7))
         ("variant", "variant"),
         ("Array < String >", "array<string>"),
         ("map<string, array<decimal(5, 1)>>", "map<string,array<decimal(5,1)>>"),
-        ("struct<Name: string, inner struct<`a b`: int>>", "struct<Name:string,inner:struct<`a b`:int>>"),
+        ("struct<Name: string, inner struct<`a-b`: int>>", "struct<Name:string,inner:struct<`a-b`:int>>"),
     ],
 )
 def test_a_type_is_normalised(text: str, type_: str) -> None:
@@ -71,6 +71,9 @@ def test_columns_keep_their_order_and_spelling() -> None:
         ("_id bigint", "the column name '_id' begins with an underscore"),
         ("`my id` bigint", "the column name 'my id' cannot be stored"),
         ("`a.b` bigint", "the column name 'a.b' cannot be stored"),
+        ("s struct<`a b`:int>", "the field name 'a b' cannot be stored, at character 10"),
+        ("s array<struct<t struct<`a=b`:int>>>", "the field name 'a=b' cannot be stored"),
+        ("s struct<a:int, A:string>", "the field 'A' is declared twice, at character 17"),
         ("5 bigint", "a column name is missing, at character 1"),
         ("id bigint -- the key", "holds a comment"),
         ("id bigint; drop", "the ; at character 10"),

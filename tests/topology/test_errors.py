@@ -776,7 +776,7 @@ def test_what_cannot_be_published_is_told(told: str, what: str, mistake: Callabl
 SOURCES: list[tuple[str, str, Act]] = [
     (
         "table orders",
-        "the topic is declared already, as table() at tests/topology/shop.py:",
+        "the topic 'orders' is declared already, as table() at tests/topology/shop.py:",
         lambda shop: shop.builder.table("orders", CUSTOMERS),
     ),
     (
@@ -786,8 +786,13 @@ SOURCES: list[tuple[str, str, Act]] = [
     ),
     (
         "global_table clicks",
-        "the topic is declared already, as stream() at",
+        "the topic 'clicks' is declared already, as stream() at",
         lambda shop: shop.builder.global_table("clicks", CLICKS),
+    ),
+    (
+        "stream Clicks",
+        "the topic 'clicks' is declared already, as stream() at",
+        lambda shop: shop.builder.stream("Clicks", CLICKS),
     ),
     (
         "table prices",
@@ -869,6 +874,21 @@ CONSUMED: list[tuple[str, str, Act]] = [
         "the timestamp 'v' is int\n",
         lambda _: Consumed.json(key="id int", value="v int", timestamp="v"),
     ),
+    (
+        "Consumed.json",
+        "the timestamp 7 is no column\n",
+        lambda _: Consumed.json(key="id int", value="v int", timestamp=7),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "Consumed.json",
+        "the column 'm' is map<int,string>, and the keys of a map are text in JSON\n",
+        lambda _: Consumed.json(key="id int", value="m map<int,string>"),
+    ),
+    (
+        "Consumed.json",
+        "'id' is int in the key and string in the value, and is one column\n  key has: id int\n  value has: ID string",
+        lambda _: Consumed.json(key="id int", value="ID string"),
+    ),
 ]
 
 
@@ -890,6 +910,8 @@ BUILDERS: list[tuple[str, Act]] = [
     ("max_records_per_tick is True", lambda _: StreamsBuilder("s", max_records_per_tick=True)),
     ('write "exactly_once_v2" or "at', lambda _: StreamsBuilder("s", processing_guarantee="exactly_twice")),
     ('write "fail" or "ledger"', lambda _: StreamsBuilder("s", on_data_loss="ignore")),
+    ("processing_guarantee is ['x']", lambda _: StreamsBuilder("s", processing_guarantee=["x"])),  # type: ignore[arg-type]  # the mistake
+    ("on_data_loss is {}", lambda _: StreamsBuilder("s", on_data_loss={})),  # type: ignore[arg-type]  # the mistake
     ("ansi is 'no'", lambda _: StreamsBuilder("s", ansi="no")),  # type: ignore[arg-type]  # the mistake
 ]
 
@@ -968,7 +990,14 @@ def test_a_wrong_group_is_refused(columns: tuple[str, ...], what: str) -> None:
 def test_a_column_that_no_merge_could_compare_is_refused(kind: str) -> None:
     message = raised(lambda _: Consumed.json(key="id int", value=f"v {kind}"))
     assert f"the column 'v' is {kind.lower()}" in message
-    assert "declare v as string" in message
+    assert "make v a string" in message
+
+
+def test_a_stored_column_that_no_merge_could_compare_is_refused() -> None:
+    message = raised(lambda shop: shop.orders.map_values(["cast(sku AS variant) AS v"]).materialize("variants"))
+    assert message.startswith("table variants (map_values of orders): the column 'v' is variant")
+    assert "make v a string" in message
+    assert Shop().orders.map_values(["cast(sku AS variant) AS v"]).filter("v IS NOT NULL")
 
 
 @pytest.mark.parametrize(
