@@ -444,7 +444,7 @@ class KStream(Handle):
             where = " AND ".join([*(f"NOT coalesce(({earlier}), false)" for earlier in taken), f"({text})"])
             found[name] = self._seen(_filtered("filter", self.node, where, line))
             taken.append(text)
-        return found
+        return Branches(place, found)
 
     def _seen(self, node: Select | Union | Explode | Join | StreamJoin) -> KStream:
         self.draft.written.append(node)
@@ -545,6 +545,18 @@ class KStream(Handle):
     def to(self, topic: str) -> None:
         """Publish the records to a topic, as a table's `to`; a record without a value stays one."""
         publish(self.draft, topic, self.node, user_line())
+
+
+class Branches(dict[str, KStream]):
+    """The branches of a stream by name."""
+
+    def __init__(self, place: Place, branches: dict[str, KStream]) -> None:
+        super().__init__(branches)
+        self.place = place
+
+    def __missing__(self, name: object) -> NoReturn:
+        what, place = f"there is no branch {name!r}", replace(self.place, line=user_line())
+        raise place.mistake(what, f"write one of {', '.join(self)}")
 
 
 def _columns(method: str, source: Node, given: object, line: Line, key: bool = True) -> tuple[Column, ...]:
@@ -714,8 +726,16 @@ def _within(
         raise windows.mistake(f"no time is from {before} ms before to {after} ms after", "make the window wider")
     _lookup(left.node, other.node, None, place, takes_on=False)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
-    length = milliseconds(within.grace, windows)
+    length = _window_grace(within.grace, windows)
     return StreamJoin(left.node, other.node, how, before, after, length, chosen, columns, place.line)
+
+
+def _window_grace(grace: str | None, place: Place) -> int:
+    """How long windows stay open for late records, in milliseconds."""
+    if grace is None:
+        do = 'write how long to wait for late records, as in grace="10s"; grace="0s" is not at all'
+        raise place.mistake("grace is missing: without it no window would ever close", do)
+    return milliseconds(grace, place)
 
 
 def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
@@ -731,10 +751,7 @@ def _lengths(windows: object, place: Place) -> tuple[WindowKind, int, int, int]:
             do = 'write windowed_by(TimeWindows.of("1m", grace="10s")), or sliding windows, or sessions'
             raise place.mistake(f"the windows are {windows!r}", do)
     place = Place(f"{type(windows).__name__} of {place.node}", place.line, place.columns)
-    if windows.grace is None:
-        do = 'write how long to wait for late records, as in grace="10s"; grace="0s" is not at all'
-        raise place.mistake("grace is missing: without it no window would ever close", do)
-    length, grace = milliseconds(size, place), milliseconds(windows.grace, place)
+    length, grace = milliseconds(size, place), _window_grace(windows.grace, place)
     if length == 0 and kind != "sliding":
         raise place.mistake("the windows are empty", 'write a length from "1ms"')
     if not isinstance(windows, TimeWindows):
@@ -764,7 +781,8 @@ def _grace(grace: object, history: int | None, other: KTable | GlobalKTable, pla
     """How long a record waits before it looks a row up, in milliseconds."""
     if history is None:
         do = f'declare {title(other.node)} with table(..., versioned=Versioned("7d")), or leave out grace='
-        raise place.mistake("grace= waits for a versioned table, which the right side is not, or no longer", do)
+        why = "is global and seen whole" if isinstance(other, GlobalKTable) else "is not, or no longer"
+        raise place.mistake(f"grace= waits for a versioned table, and the right side {why}", do)
     length = milliseconds(grace, place)
     if length > history:
         what = f"grace is {written(length)}, and the history of {title(_viewed(other.node))} is {written(history)}"

@@ -66,6 +66,8 @@ def _expanded(
         yield from stars[star]
         return
     if star.endswith("*"):
+        if "," in star:
+            raise place.mistake(f"one text holds several: {item!r}", "write a list, one text for each")
         raise place.mistake(f"{item!r} names no columns here", f"write {' or '.join(map(repr, stars))}")
     name, expression = parse_item(item, place)
     if name is None and expression.column is not None:

@@ -47,13 +47,11 @@ def check_shape(found: Roles) -> None:
     sql = found.sql
     if not sql.tokens:
         raise sql.place.mistake(f"the expression {sql.text!r} is empty", "write SQL text over the columns")
-    depth = depths(sql.tokens)
+    check_one(found)
     for index in range(len(sql.tokens) + 1):
         before, token = sql.before(index), sql.at(index)
         if token.is_("*") and (index == 0 or before.is_("(", ",", ".")):
             raise sql.wrong(index, "* stands for all columns only as an item of its own", "name the columns")
-        if token.is_(",") and depth[index] == 0:
-            raise sql.wrong(index, "one text holds several expressions", "write a list, one text for each")
         if token.is_(":"):
             raise sql.wrong(index, "':' means nothing", "take it out; a cast is written with '::'")
         if _is_missing(found, index):
@@ -62,6 +60,14 @@ def check_shape(found: Roles) -> None:
         if _ends_operand(found, index - 1) and _begins_operand(found, index):
             what = f"no operator stands between {before.text!r} and {token.text!r}"
             raise sql.wrong(index, what, "write one, or 'expression AS name' for a name")
+
+
+def check_one(found: Roles) -> None:
+    """A text holds one expression."""
+    depth = depths(found.sql.tokens)
+    for index, token in enumerate(found.sql.tokens):
+        if token.is_(",") and depth[index] == 0:
+            raise found.sql.wrong(index, "one text holds several expressions", "write a list, one text for each")
 
 
 def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:

@@ -11,7 +11,7 @@ from spark.topology.errors import Place, TopologyError, did_you_mean, shown
 from spark.topology.nodes import Column
 from spark.topology.refused import is_aggregate, refused_word
 from spark.topology.roles import Roles, depths, roles
-from spark.topology.shape import check_row_alone, check_shape
+from spark.topology.shape import check_one, check_row_alone, check_shape
 from spark.topology.tokens import Sql, Token, lex, text_of
 
 _OWN_TYPES = {"_timestamp": "timestamp", "_topic": "string", "_partition": "int", "_offset": "bigint"}
@@ -61,6 +61,7 @@ def parse_item(text: str, place: Place) -> tuple[str | None, Expression]:
     if not named:
         return None, _expression(sql)
     if named != [len(sql.tokens) - 2] or not sql.at(named[0] + 1).is_name:
+        check_one(roles(sql))
         raise sql.wrong(named[0], "AS is not followed by one name at the end", "write 'expression AS name'")
     return sql.at(named[0] + 1).name, _expression(Sql(text, sql.tokens[: named[0]], place))
 

@@ -14,10 +14,12 @@ class JoinWindows:
 
     before: str
     after: str
-    grace: str
+    grace: str | None
 
     @staticmethod
-    def of(difference: str, *, before: str | None = None, after: str | None = None, grace: str) -> JoinWindows:
+    def of(
+        difference: str, *, before: str | None = None, after: str | None = None, grace: str | None = None
+    ) -> JoinWindows:
         """Windows of so much on both sides, such as "10s", unless `before` or `after` say otherwise.
 
         Either may be negative, as in `before="-5s"`: then the right record must be so much later at least.

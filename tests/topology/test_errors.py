@@ -132,6 +132,9 @@ def test_a_condition_that_is_no_text_is_refused() -> None:
         (["amout AS a"], "'amout' is not a column of the source"),
         (["null AS a"], "write 'cast(null as string) AS a', or another type"),
         ("sku, amount", "one text holds several expressions"),
+        ("sku AS a, amount AS b", "one text holds several expressions, at character 9 of"),
+        ("*, amount + 1 AS b, upper(sku) AS c", "write a list, one text for each"),
+        (["sku, *"], "one text holds several: 'sku, *'"),
         ([1], "1 is no text"),
     ],
 )
@@ -159,6 +162,8 @@ def test_a_wrong_value_is_refused(items: list[str], what: str) -> None:
         ("right.customer_id AS order_id", "is not the key 'order_id', but takes its name"),
         ("left.amount * 2", "has no name"),
         ("*", "write 'left.*' or 'right.*'"),
+        ("left.*, right.*", "one text holds several: 'left.*, right.*'\n"),
+        ("left.*, right.name", "write a list, one text for each"),
         ("orders.*", "write 'left.*' or 'right.*'"),
         ("left._offset", "begins with an underscore"),
         ("current_user() AS u", "gives another answer"),
@@ -323,6 +328,21 @@ OTHER_JOINS: list[tuple[str, str, Act]] = [
         lambda shop: shop.orders.left_join(keyed(shop, "t", "id decimal(20)"), select=["left.*"]),
     ),
     (
+        "join of orders with products",
+        "write on=[...] with one expression over left columns for each of: sku string",
+        lambda shop: shop.orders.join(shop.products, select=["left.*"]),
+    ),
+    (
+        "outer_join of orders with t",
+        "the left key (order_id) cannot look up the right key (id bigint, n int)\n  left has: order_id bigint",
+        lambda shop: shop.orders.outer_join(keyed(shop, "t", "id bigint, n int"), select=["left.*"]),
+    ),
+    (
+        "outer_join of orders with t",
+        "give both sides the same key: map_values(...) computes its columns, and select_key(...) takes them",
+        lambda shop: shop.orders.outer_join(keyed(shop, "t", "id bigint, n int"), select=["left.*"]),
+    ),
+    (
         "join of orders with customers",
         "within= is for two streams, and the left side is a table",
         lambda shop: shop.orders.join(shop.customers, on="customer_id", within="10s", select=["left.*"]),
@@ -446,18 +466,33 @@ def test_a_global_table_is_no_left_side(method: str) -> None:
         ),
         (
             "join of clicks with customers",
-            "grace= waits for a versioned table, which the right side is not, or no longer",
+            "grace= waits for a versioned table, and the right side is not, or no longer",
             lambda shop: shop.clicks.join(shop.customers, on="user_id", grace="1s", select=["left.sku"]),
         ),
         (
             "join of clicks with select_key",
-            "grace= waits for a versioned table, which the right side is not, or no longer",
+            "grace= waits for a versioned table, and the right side is not, or no longer",
             lambda shop: shop.clicks.join(prices(shop).select_key("price"), on="1", grace="1s", select=["left.sku"]),
         ),
         (
             "join of clicks with products",
-            "grace= waits for a versioned table",
+            "grace= waits for a versioned table, and the right side is global and seen whole",
             lambda shop: shop.clicks.join(shop.products, on="sku", grace="1s", select=["left.sku"]),
+        ),
+        (
+            "join of clicks with products",
+            "write on=[...] with one expression over left columns for each of: sku string",
+            lambda shop: shop.clicks.join(shop.products, select=["left.sku"]),
+        ),
+        (
+            "join of clicks with select_key of clicks",
+            "give both sides the same key: map_values(...) computes its columns, and select_key(...) takes them",
+            lambda shop: shop.clicks.join(shop.clicks.select_key("sku"), within=WINDOWS, select=["left.sku"]),
+        ),
+        (
+            "JoinWindows of join of clicks with clicks",
+            "grace is missing: without it no window would ever close",
+            lambda shop: shop.clicks.join(shop.clicks, within=JoinWindows.of("10s"), select=["left.sku"]),
         ),
         (
             "join of clicks with filter of prices",
@@ -648,6 +683,8 @@ def test_lone_records_are_looked_up_and_counted() -> None:
         ("it has no branches", lambda shop: shop.clicks.split()),
         ("branch large of split of clicks: ", lambda shop: shop.clicks.split(large="amount > 1")),
         ("'sku' is string, and no condition", lambda shop: shop.clicks.split(large="sku")),
+        ("there is no branch 'b'\n  it has: user_id", lambda shop: shop.clicks.split(a="true", rest="true")["b"]),
+        ("write one of a, rest\n", lambda shop: shop.clicks.split(a="true", rest="true")["b"]),
     ],
 )
 def test_what_a_stream_cannot_be_cut_into_is_told(told: str, ask: Callable[[Shop], object]) -> None:
