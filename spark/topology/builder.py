@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.draft import Draft, legal_path_part, legal_topic, store
 from spark.topology.dsl import GlobalKTable, KStream, KTable
 from spark.topology.durations import milliseconds
-from spark.topology.errors import Place, user_line
+from spark.topology.errors import Place, no_method, user_line
 from spark.topology.fold import fold_of
 from spark.topology.nodes import (
     Aggregate,
@@ -100,6 +100,13 @@ class StreamsBuilder:
             raise place.mistake(f"on_data_loss is {on_data_loss!r}", 'write "fail" or "ledger"')
         guarantee, lossy = _GUARANTEES[processing_guarantee], _ON_DATA_LOSS[on_data_loss]
         self._draft = Draft(name, Settings(max_task_idle_ms, max_records_per_tick, guarantee, ansi, ahead, lossy))
+
+    if not TYPE_CHECKING:  # mypy knows the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise no_method(StreamsBuilder, name, Place(f"StreamsBuilder {self._draft.name}", user_line()))
 
     def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
         """A topic as a table: the newest record of every key, stored under the topic's name.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, publish, store
 from spark.topology.durations import milliseconds, written
-from spark.topology.errors import Place, TopologyError, did_you_mean, shown, user_line
+from spark.topology.errors import Place, TopologyError, did_you_mean, no_method, shown, user_line
 from spark.topology.nodes import (
     WINDOW,
     Aggregate,
@@ -47,6 +47,23 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({title(self.node)})"
+
+    if not TYPE_CHECKING:  # mypy knows the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_") or name in ("draft", "node"):
+                raise AttributeError(name)
+            place = Place(f"{name} of {title(self.node)}", user_line(), {"": self.node.columns})
+            others = (KTable, KStream, KGroupedTable, KGroupedStream)
+            raise no_method(type(self), name, place, others)
+
+    def right_join(self, other: object, **_options: object) -> NoReturn:
+        """Not available: says what to write."""
+        place = _join_place("right_join", self.node, other, user_line())
+        do = "turn it round: right.left_join(left, ...)"
+        if isinstance(self, KStream) and not isinstance(other, KStream):
+            do = "write left_join(...): a table's row that no record looks up makes no record"
+        raise place.mistake("there is no right join", do)
 
 
 class KTable(Handle):
@@ -133,11 +150,6 @@ class KTable(Handle):
         if drive != "both":
             raise place.mistake(f"drive is {drive!r}, and in an outer join both sides have rows", "leave out drive=")
         return _view(self.draft, _joined(self, "outer", other, None, select, drive, line))
-
-    def right_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
-        place = _join_place("right_join", self.node, other, user_line())
-        raise place.mistake("there is no right join", "turn it round: right.left_join(left, ...)")
 
     def group_by(self, *columns: str | Sequence[str]) -> KGroupedTable:
         """The rows in groups of equal columns, to be aggregated; a row with a null among them is in no group.
@@ -492,9 +504,18 @@ class KStream(Handle):
         """
         return self._joined("left", other, on, within, select, drive, grace, user_line())
 
-    def outer_join(self, other: KStream, *, within: JoinWindows, select: str | Sequence[str]) -> KStream:
+    def outer_join(
+        self,
+        other: KStream,
+        *,
+        on: None = None,
+        within: JoinWindows | None = None,
+        select: str | Sequence[str],
+        drive: Literal["left"] = "left",
+        grace: None = None,
+    ) -> KStream:
         """Every record of both streams, with nulls on the other side where it stayed alone; arguments as in `join`."""
-        return self._joined("outer", other, None, within, select, "left", None, user_line())
+        return self._joined("outer", other, on, within, select, drive, grace, user_line())
 
     def _joined(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +15,10 @@ _PACKAGE = str(Path(__file__).parent / "_").removesuffix("_")  # ends with the s
 
 class TopologyError(Exception):
     """A topology that cannot be meant, found before anything runs."""
+
+
+class NoSuchMethod(TopologyError, AttributeError):
+    """A method that is not there. An AttributeError too, so that `hasattr` and `copy` may ask."""
 
 
 def user_line() -> Line:
@@ -42,6 +46,20 @@ class Place:
         """The error that says what is wrong here, and what to do about it."""
         has = [f"  {side or 'it'} has: {shown(columns)}" for side, columns in self.columns.items()]
         return TopologyError("\n".join([f"{self.node}: {what}", *has, f"  {do}", f"  at {self.line}"]))
+
+
+def methods(kind: type) -> list[str]:
+    """The names of what can be called, but for what only says what to write instead."""
+    named = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return [name for name, method in named.items() if method.__annotations__["return"] != "NoReturn"]
+
+
+def no_method(kind: type, name: str, place: Place, others: Sequence[type] = ()) -> NoSuchMethod:
+    """The error about a name that is no method, told with those there are."""
+    there = [other.__name__ for other in others if name in methods(other)]
+    known = methods(kind)
+    what = f"a {kind.__name__} has no {name}()" + (f", but a {' and a '.join(there)} has" if there else "")
+    return NoSuchMethod(place.mistake(what, f"it has {', '.join(known)}{did_you_mean(name, known)}"))
 
 
 def shown(columns: tuple[Column, ...]) -> str:

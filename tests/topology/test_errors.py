@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -409,6 +410,76 @@ def test_a_join_that_cannot_be_is_refused(node: str, what: str, act: Act) -> Non
     assert message.startswith(f"{node}: ")
     assert LEFT_ALONE in message
     assert what in message
+
+
+NO_METHODS: list[tuple[str, str, Callable[[Any], object]]] = [
+    ("filterNot of orders", "a KTable has no filterNot()\n", lambda shop: shop.orders.filterNot("true")),
+    ("filterNot of orders", "did you mean filter_not?", lambda shop: shop.orders.filterNot("true")),
+    ("mapValues of clicks", "did you mean map_values?", lambda shop: shop.clicks.mapValues("*")),
+    ("groupByKey of clicks", "did you mean group_by?", lambda shop: shop.clicks.groupByKey()),
+    ("toTable of clicks", "did you mean to_table?", lambda shop: shop.clicks.toTable()),
+    ("peek of clicks", "it has filter, filter_not, flat_map, group_by, join, ", lambda shop: shop.clicks.peek()),
+    ("count of orders", "a KTable has no count(), but a KGroupedTable", lambda shop: shop.orders.count()),
+    ("suppress of clicks", "a KStream has no suppress(), but a KTable has\n", lambda shop: shop.clicks.suppress()),
+    (
+        "materialize of products",
+        "a GlobalKTable has no materialize(), but a KTable and a KStream has\n",
+        lambda shop: shop.products.materialize("stored"),
+    ),
+    (
+        "to of products",
+        "it has filter, filter_not, join, left_join, map_values\n",
+        lambda shop: shop.products.to("out"),
+    ),
+    ("StreamsBuilder shop", "did you mean global_table?", lambda shop: shop.builder.globalTable("t", PRODUCTS)),
+    ("windowBy of clicks", "did you mean windowed_by?", lambda shop: shop.clicks.group_by("sku").windowBy()),
+    (
+        "right_join of clicks with clicks",
+        "turn it round: right.left_join(left, ...)",
+        lambda shop: shop.clicks.right_join(shop.clicks, within=WINDOWS, select=["left.sku"]),
+    ),
+    (
+        "right_join of clicks with products",
+        "write left_join(...): a table's row that no record looks up makes no record",
+        lambda shop: shop.clicks.right_join(shop.products, on="sku", select=["left.sku"]),
+    ),
+    (
+        "right_join of products with orders",
+        "turn it round: right.left_join(left, ...)",
+        lambda shop: shop.products.right_join(shop.orders, select=["left.sku"]),
+    ),
+    (
+        "outer_join of clicks with products",
+        "a stream has no outer join with a table",
+        lambda shop: shop.clicks.outer_join(shop.products, on="sku", select=["left.sku"]),
+    ),
+    (
+        "outer_join of clicks with clicks",
+        "joined within a window of time, and none is given",
+        lambda shop: shop.clicks.outer_join(shop.clicks, select=["left.sku"]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "what", "act"), NO_METHODS)
+def test_what_is_no_method_is_told_with_those_there_are(node: str, what: str, act: Callable[[Any], object]) -> None:
+    message = raised(act)
+    assert message.startswith(f"{node}: ")
+    assert what in message
+
+
+def test_handles_are_asked_and_copied_like_other_values() -> None:
+    shop = Shop()
+    assert not hasattr(shop.orders, "peek")
+    assert not hasattr(shop.builder, "peek")
+    for one in (shop.orders, shop.clicks.group_by("sku"), shop.products):
+        assert copy.copy(one).node == one.node
+        assert pickle.loads(pickle.dumps(copy.deepcopy(one))).node == one.node
+    assert copy.deepcopy(shop.builder).build() == shop.builder.build()
+    name = "peek"
+    with pytest.raises(AttributeError) as caught:
+        getattr(shop.orders, name)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["join", "left_join", "outer_join"])
