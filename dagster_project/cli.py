@@ -84,7 +84,8 @@ class Verbs(click.Group):
 def main() -> None:
     """Kafka topics to always correct Delta tables.
 
-    A TOPOLOGY is a file in dagster_project/topologies/. Its tables are named TOPOLOGY.TABLE, as in shop.orders.
+    A TOPOLOGY is one of those in dagster_project/topologies/, by the name of its builder. Its tables are named
+    TOPOLOGY.TABLE, as in shop.orders.
     Where the lake, Kafka and the engine are is told by TIDETABLE_LAKE, TIDETABLE_KAFKA and SPARK_REMOTE.
     """
 
