@@ -55,7 +55,8 @@ class Handle:
                 raise AttributeError(name)
             place = Place(f"{name} of {title(self.node)}", user_line(), {"": self.node.columns})
             others = (KTable, KStream, KGroupedTable, KGroupedStream)
-            raise no_method(type(self), name, place, others)
+            do = "declare its topic with table(), or write" if isinstance(self, GlobalKTable) else "write"
+            raise no_method(type(self), name, place, others, do)
 
     def right_join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
@@ -536,11 +537,11 @@ class KStream(Handle):
             raise place.mistake(f"drive is {drive!r}, and records are made by the stream alone", "leave out drive=")
         if isinstance(other, KStream):
             return self._seen(_within(self, how, other, on, within, select, grace, place))
-        if within is not None:
-            raise place.mistake("within= is for two streams, and the right side is a table", "leave out within=")
         if how == "outer":
             do = "write left_join(...): a table's row that no record looks up makes no record"
             raise place.mistake("a stream has no outer join with a table", do)
+        if within is not None:
+            raise place.mistake("within= is for two streams, and the right side is a table", "leave out within=")
         lookup = _lookup(self.node, other.node, on, place)
         chosen, columns = select_joined(select, self.node.key, other.node.key, place)
         sent = isinstance(other, GlobalKTable)

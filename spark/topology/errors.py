@@ -54,12 +54,12 @@ def methods(kind: type) -> list[str]:
     return [name for name, method in named.items() if method.__annotations__["return"] != "NoReturn"]
 
 
-def no_method(kind: type, name: str, place: Place, others: Sequence[type] = ()) -> NoSuchMethod:
+def no_method(kind: type, name: str, place: Place, others: Sequence[type] = (), do: str = "write") -> NoSuchMethod:
     """The error about a name that is no method, told with those there are."""
     there = [other.__name__ for other in others if name in methods(other)]
     known = methods(kind)
     what = f"a {kind.__name__} has no {name}()" + (f", but a {' and a '.join(there)} has" if there else "")
-    return NoSuchMethod(place.mistake(what, f"it has {', '.join(known)}{did_you_mean(name, known)}"))
+    return NoSuchMethod(place.mistake(what, f"{do} one of {', '.join(known)}{did_you_mean(name, known)}"))
 
 
 def shown(columns: tuple[Column, ...]) -> str:

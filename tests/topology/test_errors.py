@@ -418,7 +418,7 @@ NO_METHODS: list[tuple[str, str, Callable[[Any], object]]] = [
     ("mapValues of clicks", "did you mean map_values?", lambda shop: shop.clicks.mapValues("*")),
     ("groupByKey of clicks", "did you mean group_by?", lambda shop: shop.clicks.groupByKey()),
     ("toTable of clicks", "did you mean to_table?", lambda shop: shop.clicks.toTable()),
-    ("peek of clicks", "it has filter, filter_not, flat_map, group_by, join, ", lambda shop: shop.clicks.peek()),
+    ("peek of clicks", "write one of filter, filter_not, flat_map, group_by, join, ", lambda shop: shop.clicks.peek()),
     ("count of orders", "a KTable has no count(), but a KGroupedTable", lambda shop: shop.orders.count()),
     ("suppress of clicks", "a KStream has no suppress(), but a KTable has\n", lambda shop: shop.clicks.suppress()),
     (
@@ -428,7 +428,7 @@ NO_METHODS: list[tuple[str, str, Callable[[Any], object]]] = [
     ),
     (
         "to of products",
-        "it has filter, filter_not, join, left_join, map_values\n",
+        "declare its topic with table(), or write one of filter, filter_not, ",
         lambda shop: shop.products.to("out"),
     ),
     ("StreamsBuilder shop", "did you mean global_table?", lambda shop: shop.builder.globalTable("t", PRODUCTS)),
@@ -451,7 +451,7 @@ NO_METHODS: list[tuple[str, str, Callable[[Any], object]]] = [
     (
         "outer_join of clicks with products",
         "a stream has no outer join with a table",
-        lambda shop: shop.clicks.outer_join(shop.products, on="sku", select=["left.sku"]),
+        lambda shop: shop.clicks.outer_join(shop.products, on="sku", within=WINDOWS, select=["left.sku"]),
     ),
     (
         "outer_join of clicks with clicks",
