@@ -21,13 +21,13 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest -n 2 $(ARGS)
 
-faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it; ARGS="--only step --fault engine" picks cells
+faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it, two hours; ARGS="--resume" goes on
 	$(BIN)/python -m tests.faults $(ARGS)
 
 kills: $(READY) ## Fifty random kills in a row, from topic to topic, about an hour
 	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults/test_random_kills.py $(ARGS)
 
-protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some four minutes; ARGS="--seed 7" tells one
+protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some two minutes; ARGS="--seed 7" tells one
 	$(BIN)/python -m tests.protocol $(ARGS)
 
 conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20 minutes; needs a JDK; ARGS="--cases 50" asks less

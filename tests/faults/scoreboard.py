@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.faults.matrix import Cell
     from tests.faults.play import Result
+
+LAST_KILLS = Path("benchmarks-out/kills.txt")
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ def page(score: Score) -> str:
             "places with nothing but reads between them nothing differs but who has read it: those have one seed, "
             "all others three.",
             "",
+            *_random_kills(),
             "## What one machine cannot show",
             "",
             "- A network between hosts that parts: engine and broker are processes of one machine.",
@@ -149,6 +153,21 @@ def page(score: Score) -> str:
             "",
         ]
     )
+
+
+def _random_kills() -> list[str]:
+    """What the last `make kills` here came to."""
+    if not LAST_KILLS.exists():
+        return []
+    return [
+        "## Random kills",
+        "",
+        "A matrix kills where somebody thought of it. `make kills` kills at random moments, while records are "
+        "produced, landed, joined, published, and read back as committed.",
+        "",
+        f"{LAST_KILLS.read_text()}.",
+        "",
+    ]
 
 
 def machine() -> dict[str, str]:
