@@ -141,7 +141,7 @@ def moment(milliseconds: int) -> str:
 def fingerprint(ends: Cut, found: list[Standing]) -> str:
     """A hash of how things stand: the same as long as no topic and no table moves, and no deadline passes."""
     stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
-    passed = [one.until <= 1000 * time.time() for standing in found for one in standing.held]
+    passed = [one.over(round(1000 * time.time())) for standing in found for one in standing.held]
     sent = [standing.sent and standing.sent.to_json() for standing in found]
     state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands, passed, sent], sort_keys=True)
     return sha256(state.encode()).hexdigest()[:16]

@@ -77,6 +77,10 @@ class Waiting:
     since: int
     until: int
 
+    def over(self, now: int) -> bool:
+        """Whether they waited long enough by a clock, or that went back by more than they are to wait."""
+        return now >= self.until or now < 2 * self.since - self.until
+
 
 @dataclass(frozen=True)
 class _Backlog:
@@ -126,7 +130,7 @@ class _Group:
 
     def until(self, now: int) -> int:
         """Up to which time its records may go."""
-        return ALWAYS if any(one.until <= now for one in self.waiting) else self.frontier
+        return ALWAYS if any(one.over(now) for one in self.waiting) else self.frontier
 
 
 def release(doors: Doors, topology: Topology, run: str) -> Release | None:

@@ -1,10 +1,13 @@
-"""Clocks that are wrong: a table goes by offset, so its rows are the same, whoever's clock is in the records."""
+"""Clocks that are wrong, in records or of the machine: a table's rows are the same, and nothing waits for ever."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from spark.engine import sync
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -43,3 +46,21 @@ def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic
         assert tick(doors, made, f"tick {number}").failed == {}
     rows = {key: row for name in names.values() for key, row in lake.rows(doors, made, name).items()}
     assert rows == {(clock, id_): {"v": v} for clock in CLOCKS for id_, v in ((1, 1), (2, 0), (3, 1))}
+
+
+def test_what_is_held_back_waits_no_longer_because_a_machines_clock_is_wrong(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, empty = topic("here"), topic("empty")
+    builder = StreamsBuilder(f"held-{here}", max_task_idle_ms=3_600_000)
+    consumed = Consumed.json(key="id bigint", value="v int")
+    builder.table(here, consumed).left_join(builder.table(empty, consumed), select="left.v").materialize("joined")
+    made = builder.build()
+    for number, wrong in enumerate((-DAY, DAY)):
+        send(kafka, here, Record(number, {"v": number}, timestamp=NOW + number))
+        assert tick(doors, made, f"right {number}").failed == {}
+        assert number not in lake.rows(doors, made, "joined"), "it waits for an hour"
+        with monkeypatch.context() as patched:
+            patched.setattr(sync, "_now", lambda wrong=wrong: round(time.time() * 1000) + wrong)
+            assert tick(doors, made, f"wrong {number}").failed == {}
+        assert lake.rows(doors, made, "joined")[number] == {"v": number}
