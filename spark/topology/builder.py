@@ -153,10 +153,11 @@ def _source(draft: Draft, kind: SourceKind, topic: str, consumed: Consumed, line
         do = 'write Consumed.json(key="id bigint", value="name string")'
         raise place.mistake(f"it is consumed as {consumed!r}", do)
     for source in draft.sources:
-        # names that differ in case alone are one folder on some file systems
         if source.topic.lower() == topic.lower():
             what = f"the topic {source.topic!r} is declared already, as {source.kind}() at {source.line}"
             do = "declare a topic once and use its handle again"
+            if source.topic != topic:
+                do = "declare the two with builders of other names: here their tables would be one folder on some disks"
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
     for table in draft.stored:
         if table.topic == topic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from spark.topology.sql import column_named
 
 # Maps and variants have no equality in Spark, and floats that print alike may differ in the last bit.
 _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
+_NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, not as parts of names
 # A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 
@@ -76,7 +78,7 @@ def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
     for column in columns:
         kind = column.type or ""
         inside = kind.removeprefix("map<") if kind.startswith("map<") else kind
-        if "variant" in kind or "map<" in inside:
+        if _NO_EQUALITY.search(inside):
             what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant, or a map inside a value"
             raise place.mistake(what, f"make {column.name} a string, which keeps the JSON text, or a struct")
 

@@ -10,7 +10,7 @@ from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, publish, store
 from spark.topology.durations import milliseconds, written
-from spark.topology.errors import Place, TopologyError, did_you_mean, no_method, shown, user_line
+from spark.topology.errors import NoSuchBranch, Place, TopologyError, did_you_mean, no_method, shown, user_line
 from spark.topology.nodes import (
     WINDOW,
     Aggregate,
@@ -33,7 +33,7 @@ from spark.topology.nodes import (
 )
 from spark.topology.selection import select_joined, select_values
 from spark.topology.sql import OWN_COLUMNS, column_named, is_condition, parse_aggregate, parse_expression
-from spark.topology.tokens import texts
+from spark.topology.tokens import one_text, texts
 from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.words import METHODS, by_arrival, title
 
@@ -58,16 +58,24 @@ class Handle:
             do = "declare its topic with table(), or write" if isinstance(self, GlobalKTable) else "write"
             raise no_method(type(self), name, place, others, do)
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Joinable(Handle):
+    """What can be joined."""
+
     def right_join(self, other: object, **_options: object) -> NoReturn:
         """Not available: says what to write."""
         place = _join_place("right_join", self.node, other, user_line())
         do = "turn it round: right.left_join(left, ...)"
         if isinstance(self, KStream) and not isinstance(other, KStream):
             do = "write left_join(...): a table's row that no record looks up makes no record"
+        elif isinstance(other, GlobalKTable):
+            do = "write left_join(...): a global table's row that no row looks up makes none"
         raise place.mistake("there is no right join", do)
 
 
-class KTable(Handle):
+@dataclass(frozen=True, eq=False, repr=False)
+class KTable(Joinable):
     """A table or a view: at most one row for every key."""
 
     def filter(self, sql: str) -> KTable:
@@ -251,7 +259,7 @@ class Grouped(Handle):
             if column is None:
                 do = "write aggregate(...) for a new column" + did_you_mean(name, [c.name for c in self.node.columns])
                 raise place.mistake(f"{name!r} is not a column of the source", do)
-            reduced[name] = text if column.type is None else f"cast({text} AS {column.type})"
+            reduced[name] = text if column.type is None else f"cast({one_text(text, place)} AS {column.type})"
         return self._aggregated("reduce", reduced, line)
 
     def _aggregated(self, method: str, aggregates: dict[str, str], line: Line) -> KTable:
@@ -276,6 +284,7 @@ class Grouped(Handle):
         return Aggregate(self.node, by, (*grouped, *select), (*self.by, *columns), line=line)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class KGroupedTable(Grouped):
     """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
 
@@ -286,6 +295,7 @@ class KGroupedTable(Grouped):
         raise place.mistake("a table has one row for every key, and only records are in windows of time", do)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class KGroupedStream(Grouped):
     """Records in groups. A record without a value is in none, and what was counted stays counted."""
 
@@ -332,7 +342,8 @@ class TimeWindowedKStream(Grouped):
         )
 
 
-class GlobalKTable(Handle):
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalKTable(Joinable):
     """A table every step sees whole, or a view of such tables; it is joined to, from the right."""
 
     def filter(self, sql: str) -> GlobalKTable:
@@ -375,7 +386,8 @@ class GlobalKTable(Handle):
         raise _global_on_the_left("outer_join", self.node, other, user_line())
 
 
-class KStream(Handle):
+@dataclass(frozen=True, eq=False, repr=False)
+class KStream(Joinable):
     """A stream: records in their own right, also those whose key came before."""
 
     def filter(self, sql: str) -> KStream:
@@ -578,7 +590,7 @@ class Branches(dict[str, KStream]):
 
     def __missing__(self, name: object) -> NoReturn:
         what, place = f"there is no branch {name!r}", replace(self.place, line=user_line())
-        raise place.mistake(what, f"write one of {', '.join(self)}")
+        raise NoSuchBranch(place.mistake(what, f"write one of {', '.join(self)}"))
 
 
 def _columns(method: str, source: Node, given: object, line: Line, key: bool = True) -> tuple[Column, ...]:
@@ -699,7 +711,9 @@ def _looked_up(text: str, key: Column, do: str | None, place: Place) -> str:
     expression = parse_expression(text, source)
     if None not in (expression.known, key.type) and expression.known != key.type:
         what = f"{expression.text} is {expression.known}, and the right key {key.name} is {key.type}"
-        raise place.mistake(what, do or f'write on="cast({expression.text} as {key.type})", or declare equal types')
+        cast = f'write on="cast({expression.text} as {key.type})", or declare equal types'
+        inside = "write the field, or the element, that holds it" if "<" in (expression.known or "") else None
+        raise place.mistake(what, do or inside or cast)
     return expression.text
 
 

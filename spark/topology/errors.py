@@ -21,6 +21,13 @@ class NoSuchMethod(TopologyError, AttributeError):
     """A method that is not there. An AttributeError too, so that `hasattr` and `copy` may ask."""
 
 
+class NoSuchBranch(TopologyError, KeyError):
+    """A branch that is not there. A KeyError too, as of any dict."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # a KeyError shows the repr
+
+
 def user_line() -> Line:
     """The line that called into this package."""
     frame = sys._getframe()
@@ -51,7 +58,8 @@ class Place:
 def methods(kind: type) -> list[str]:
     """The names of what can be called, but for what only says what to write instead."""
     named = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
-    return [name for name, method in named.items() if method.__annotations__["return"] != "NoReturn"]
+    told = {name: getattr(method, "__annotations__", {}).get("return") for name, method in named.items()}
+    return [name for name, returned in told.items() if returned != "NoReturn"]
 
 
 def no_method(kind: type, name: str, place: Place, others: Sequence[type] = (), do: str = "write") -> NoSuchMethod:

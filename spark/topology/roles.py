@@ -111,7 +111,8 @@ def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda], previous: 
         return "column"
     # a column may be called `end` or `to`: where an operand must stand, it does
     columns = {column.name.lower() for column in sql.place.columns.get("", ())}
-    return "column" if word in columns and _wants_operand(before, previous) else "word"
+    begins = word == "case" and behind.is_("when")
+    return "column" if word in columns and not begins and _wants_operand(before, previous) else "word"
 
 
 def _wants_operand(before: Token, previous: Role) -> bool:

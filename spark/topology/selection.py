@@ -66,7 +66,7 @@ def _expanded(
         yield from stars[star]
         return
     if star.endswith("*"):
-        if "," in star:
+        if any(part in stars for part in star.split(",")):
             raise place.mistake(f"one text holds several: {item!r}", "write a list, one text for each")
         raise place.mistake(f"{item!r} names no columns here", f"write {' or '.join(map(repr, stars))}")
     name, expression = parse_item(item, place)

@@ -174,14 +174,17 @@ def _resolve(sql: Sql, start: int, end: int) -> _Reached:
 def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
     """The type of a field or an element, where it is known, and the index of the token behind it."""
     if sql.at(at).is_("["):
+        if sql.at(at + 1).kind == "string":  # of an array of structs it is a field
+            return None, _closes(sql.tokens, at) + 1
         element = type_.removeprefix("array<").removesuffix(">") if type_ and type_.startswith("array<") else None
         return element, _closes(sql.tokens, at) + 1
     if type_ is None or type_.startswith(("map<", "variant")):
         return None, at + 2
     name, struct = sql.at(at + 1).name, type_.removeprefix("array<")
     if not struct.startswith("struct<"):
-        what = f"{name!r} is asked of {sql.before(at).name!r}, which is {type_} and has no fields"
-        raise sql.wrong(at + 1, what, f"write {sql.before(at).text} alone, or a column that is a struct")
+        asked = "an element" if sql.before(at).is_("]") else repr(sql.before(at).name)
+        what = f"{name!r} is asked of {asked}, which is {type_} and has no fields"
+        raise sql.wrong(at + 1, what, f"leave out .{name}, or ask a column that is a struct")
     has = fields(struct, sql.place)
     found = column_named(name, has)
     if found is None:

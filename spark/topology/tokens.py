@@ -80,8 +80,8 @@ class Sql:
 def lex(text: str, place: Place) -> Sql:
     """The tokens of a text."""
     tokens: list[Token] = []
-    at, spaced = 0, False
-    while at < len(_text(text, place)):
+    at, spaced, length = 0, False, len(one_text(text, place))
+    while at < length:
         match = _TOKEN.match(text, at)
         if match is None:
             raise _unreadable(text, at, place)
@@ -100,9 +100,9 @@ def texts(given: object, place: Place) -> tuple[str, ...]:
     """One text, or those of a list."""
     if isinstance(given, str):
         return (given,)
-    if not isinstance(given, list | tuple):
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise place.mistake(f"{given!r} is no text, and no list of texts", 'write SQL text, or a list: ["a", "b"]')
-    return tuple(_text(one, place) for one in given)
+    return tuple(one_text(one, place) for one in given)
 
 
 def text_of(tokens: Sequence[Token]) -> str:
@@ -110,7 +110,8 @@ def text_of(tokens: Sequence[Token]) -> str:
     return "".join(f" {t.text}" if t.spaced and i else t.text for i, t in enumerate(tokens))
 
 
-def _text(given: object, place: Place) -> str:
+def one_text(given: object, place: Place) -> str:
+    """It, if it is text."""
     if not isinstance(given, str):
         raise place.mistake(f"{given!r} is no text", "write SQL text")
     return given

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
+from collections import UserList
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -1158,3 +1160,51 @@ def test_what_a_stream_or_a_group_cannot_do_is_told(told: str, what: str, mistak
     assert message.startswith(f"{told}")
     assert what in message
     assert "tests/topology/test_errors.py:" in message
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "xs['inner'].u[0] > 1",
+        "transform(xs, x -> x.inner)[0].u IS NULL",
+        "cast(null as struct<variant_id:bigint,invariant:string>) IS NULL",
+    ],
+)
+def test_what_spark_reads_as_a_field_is_one(sql: str) -> None:
+    builder = StreamsBuilder("fields")
+    builder.table("t", Consumed.json(key="id bigint", value="xs array<struct<inner:struct<u:array<int>>>>")).filter(sql)
+
+
+def test_a_struct_may_have_a_field_whose_name_holds_a_types() -> None:
+    kind = "struct<variant_id:bigint,variant:string>"
+    builder = StreamsBuilder("shopify")
+    table = builder.table("items", Consumed.json(key="id bigint", value=f"item {kind}"))
+    table.map_values(f"cast(item as {kind}) AS x").materialize("kept")
+    builder.build()
+    with pytest.raises(TopologyError, match="cannot compare a variant"):
+        Consumed.json(key="id bigint", value="item struct<id:bigint,v:variant>")
+
+
+def test_a_column_called_case_is_no_condition() -> None:
+    builder = StreamsBuilder("cases")
+    left = builder.table("l", Consumed.json(key="id bigint", value="`case` bigint, n bigint"))
+    right = builder.table("r", Consumed.json(key="k bigint", value="v int"))
+    left.join(right, on="case when n > 1 then id end", select="right.v").materialize("found")
+    left.join(right, on="case", select="right.v").materialize("by_column")
+    builder.build()
+
+
+def test_a_handle_is_frozen_and_asked_like_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop()
+    for handle in (shop.orders, shop.clicks, shop.orders.group_by("sku")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            handle.filter = None  # type: ignore[method-assign, union-attr]  # what is tried
+    monkeypatch.setattr(KTable, "top", lambda self: self, raising=False)
+    assert not hasattr(shop.orders, "peek")
+    with pytest.raises(KeyError, match="there is no branch 'c'"):
+        shop.clicks.split(a="user_id > 1")["c"]
+
+
+def test_any_sequence_of_texts_is_a_list() -> None:
+    shop = Shop()
+    assert shop.orders.map_values(UserList(["amount"])).node == shop.orders.map_values(["amount"]).node
