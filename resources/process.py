@@ -23,6 +23,7 @@ from resources.locked import locked
 
 START = 120.0  # seconds for a server to answer: a cold engine takes 15 to 22 on two idle cores
 STOP = 20.0  # seconds between SIGTERM and SIGKILL: a broker flushes its logs in less
+CLOSE = 5.0  # seconds for a port that is left to be free
 POLL = 0.1  # seconds between two looks at a server that comes or goes
 PORTS = range(20_000, 32_000)  # below the ephemeral ranges of Linux and macOS: no client takes a kept port
 
@@ -110,7 +111,8 @@ class Server:
         return self.home / "server.json"
 
     def _spawn(self, launch: Launch) -> Running:
-        if answers(launch.address):
+        # A process that was killed has no command line any more, and for a moment still its socket.
+        if not _until(lambda: not answers(launch.address), CLOSE):
             raise ServerFailed(
                 f"{launch.address}, the place of the {self.name}, is taken by another process; end that one"
             )

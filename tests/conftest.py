@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAKE = "TIDETABLE_TESTS_LAKE"
 TOGETHER = (
     ("tests/dagster",),  # they share the topology that is shipped
-    ("tests/faults",),  # and these the servers that they kill
+    ("tests/faults/test_boundaries", "tests/faults/test_matrix"),  # and these a world
     ("tests/engine/test_repair", "tests/engine/test_step", "tests/engine/test_tick"),  # and these the shop's story
 )
 """Beginnings of files that one worker takes, one after the other."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -144,6 +146,17 @@ def test_a_server_that_dies_at_its_start_is_quoted(server: Server) -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ServerFailed, match=r"(?s)small died.*no room at the inn"):
         server.start(lambda: Launch(address, [sys.executable, "-c", last_words, server.mark]))
+
+
+def test_a_place_that_is_just_being_left_is_waited_for(server: Server) -> None:
+    """As that of a process that was killed: the kernel closes its socket after it took its command line."""
+    found = launch(server)
+    host, port = found.address.split(":")
+    listening = socket.create_server((host, int(port)))
+    leaving = threading.Timer(0.3, listening.close)
+    leaving.start()
+    assert server.start(lambda: found).address == found.address
+    leaving.join()
 
 
 def test_a_place_that_is_taken_is_named(server: Server, tmp_path: Path) -> None:
