@@ -1,18 +1,20 @@
-"""Topics in memory: offsets, transactions that leave gaps, retention, partitions that are added."""
+"""Topics in memory: offsets, transactions that leave gaps, retention, partitions that are added; and who may send."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from spark.engine.errors import NotCommitted
 from spark.engine.offsets import TopicOffsets
+from tests.protocol.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from contextlib import AbstractContextManager
 
-    from spark.engine.doors import Publisher
     from tests.protocol.delta import Row
+    from tests.protocol.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,23 @@ class Record:
     key: int | None
     value: str | None = None
     """None is a tombstone."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A transactional id, which is a consumer group too: who has it, what is under way, how far it is."""
+
+    epoch: int = 0
+    """That of the producer that opened it last: no other one may do anything."""
+    told: str | None = None
+    """The position that the open transaction will commit."""
+    decided: bool = False
+    """The open transaction is committed, though not everybody was told."""
+    committed: tuple[str, ...] = ()
+    """All positions, in their order."""
+    forgotten: int = 0
+    """How many of them the group has no more."""
 
 
 @dataclass
@@ -41,8 +60,12 @@ class Partition:
 class Broker:
     """Topics by name."""
 
+    turns: Turns
+
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.topics = {name: [Partition() for _ in range(count)] for name, count in topics.items()}
+        self.names: defaultdict[tuple[str, str], Name] = defaultdict(Name)
+        """With the one topic that each sends to."""
 
     def copy(self) -> Broker:
         """The same topics, which then go their own way."""
@@ -51,6 +74,7 @@ class Broker:
             name: [Partition(list(p.records), p.first, p.open) for p in partitions]
             for name, partitions in self.topics.items()
         }
+        made.names = self.names.copy()
         return made
 
     def cluster_id(self) -> str:
@@ -73,13 +97,80 @@ class Broker:
         """None are needed."""
         return {}
 
-    def published(self, *_: object) -> str | None:
-        """Nothing is published here."""
-        return None
+    def published(self, name: str, topic: str, stable: bool = False) -> str | None:
+        """The position that a name committed last."""
+        if stable:
+            self.complete(name, topic)
+        known = self.names[name, topic]
+        return known.committed[-1] if len(known.committed) > known.forgotten else None
 
-    def publishing(self, *_: object) -> AbstractContextManager[Publisher]:
-        """Nobody publishes here."""
-        raise NotImplementedError
+    def publishing(self, name: str, topic: str, exactly_once: bool) -> Producer:
+        """The producer of a name."""
+        assert exactly_once, "nobody publishes at least once here"
+        return Producer(self, name, topic)
+
+    def opened(self, name: str, topic: str) -> int:
+        """Take a name from whoever had it, with an end to what that one began; the epoch that is the taker's."""
+        self.complete(name, topic)
+        self.aborted(name, topic)
+        self._change(name, topic, epoch=self.names[name, topic].epoch + 1)
+        return self.names[name, topic].epoch
+
+    def sent(self, name: str, topic: str, epoch: int, key: int, value: str | None, headers: Mapping[str, str]) -> None:
+        """Append a record in the transaction of a name."""
+        self._check(name, topic, epoch)
+        partition = self.topics[topic][key % 10]
+        partition.open = len(partition.records) if partition.open is None else partition.open
+        partition.records.append(Record(key, value, headers))
+
+    def told(self, name: str, topic: str, epoch: int, position: str) -> None:
+        """Add the position to the transaction."""
+        self._check(name, topic, epoch)
+        self._change(name, topic, told=position)
+
+    def decided(self, name: str, topic: str, epoch: int) -> None:
+        """Commit the transaction: nothing can undo it any more, though nobody sees it yet."""
+        self._check(name, topic, epoch)
+        self._change(name, topic, decided=True)
+
+    def complete(self, name: str, topic: str) -> None:
+        """Tell partitions and group of a transaction that is committed: whoever asks waits for that."""
+        known = self.names[name, topic]
+        if known.decided:
+            self._ended(topic, committed=True)
+            position = (known.told,) if known.told is not None else ()
+            self._change(name, topic, told=None, decided=False, committed=known.committed + position)
+
+    def aborted(self, name: str, topic: str) -> None:
+        """End a transaction that is not committed, as if it had never been."""
+        if not self.names[name, topic].decided:
+            self._ended(topic, committed=False)
+            self._change(name, topic, told=None)
+
+    def forget(self) -> None:
+        """Group offsets expire."""
+        for name, topic in self.names:
+            self._change(name, topic, forgotten=len(self.names[name, topic].committed))
+
+    def newest(self, topic: str, header: str, value: str) -> list[dict[str, str]]:
+        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+        found = []
+        for partition in self.topics[topic]:
+            told = [one.headers for one in partition.records[: partition.stable] if one.headers.get(header) == value]
+            found += [dict(headers) for headers in told[-1:]]
+        return found
+
+    def _ended(self, topic: str, committed: bool) -> None:
+        for partition in self.topics[topic]:
+            if partition.open is not None:
+                self.end(partition, committed)
+
+    def _check(self, name: str, topic: str, epoch: int) -> None:
+        if self.names[name, topic].epoch != epoch:
+            raise NotCommitted(f"another run publishes {name}, and took over")
+
+    def _change(self, name: str, topic: str, **fields: object) -> None:
+        self.names[name, topic] = replace(self.names[name, topic], **fields)  # type: ignore[arg-type]  # they are its own
 
     def send(self, topic: str, key: int, tombstone: bool = False) -> None:
         """Append a record; its value says where it is, and the last digit of its key in which partition."""

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from spark.engine import commit, land, pin, position, repair, step, table
+from spark.engine import commit, land, pin, position, publish, repair, step, table
 from spark.engine.commit import APP, METADATA, NUMBER
 from spark.engine.position import ANCHOR, RETIRED, Commit, Position, State
+from spark.engine.publish import Record, Sent
+from tests.protocol.broker import Broker
 from tests.protocol.engine import Engine
+from tests.protocol.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +49,8 @@ class Bug:
 
 append, races, unpositioned, range_ = commit.append, commit.races, table.unpositioned, land._range
 commits, session, state_of = position._commits, Engine.session, position.read
+sent_of, unless_sent = publish.sent_of, publish._unless_sent
+commit_sent, newest, opened = Producer.commit, Broker.newest, Broker.opened
 
 
 def trusted(path: str, at: Position) -> State | None:
@@ -141,6 +146,57 @@ def from_the_beginning(kafka: Any, topology: Any, source: Any, *others: Any) -> 
     return reset, end, gaps
 
 
+def position_behind(producer: Producer, version: int, at: str) -> None:
+    """Two transactions: records, then the position."""
+    producer._insist(producer._end)
+    commit_sent(producer, version, at)
+
+
+def position_first(producer: Producer, version: int, at: str) -> None:
+    """The position at once, records with the next one."""
+    name = producer._name, producer._topic
+    known = producer._broker.names[name]
+    producer._broker.names[name] = replace(known, committed=(*known.committed, at))
+    producer._broker.turns.cross("transaction told")
+    commit_sent(producer, version, at)
+
+
+def asked_once() -> Callable[..., Sent | None]:
+    """What the topic had before the name was taken."""
+    known: dict[int, Sent | None] = {}
+
+    def asked(kafka: Any, topology: Any, target: Any, stable: bool = False) -> Sent | None:
+        client = id(kafka.turns.client)
+        if not stable or client not in known:
+            known[client] = sent_of(kafka, topology, target)
+        return known[client]
+
+    return asked
+
+
+def anew(_: Sent | None, place: Sent, row: Any) -> Iterator[Record]:
+    """A version that was begun is sent from its first record."""
+    yield from unless_sent(None, place, row)
+
+
+def begun_is_done(*asked: Any, **options: Any) -> Sent | None:
+    """A version of which something was sent is taken for whole."""
+    sent = sent_of(*asked, **options)
+    return None if sent is None else replace(sent, done=True)
+
+
+def nobody_fenced(broker: Broker, name: str, topic: str) -> int:
+    """A name may be had by many."""
+    opened(broker, name, topic)
+    broker._change(name, topic, epoch=1)
+    return 1
+
+
+def one_partition(*asked: Any) -> list[dict[str, str]]:
+    """How far a topic is by its first partition."""
+    return newest(*asked)[:1]
+
+
 BUGS = {
     "offsets are stored before the data": Bug(lambda _: [(commit, "append", offsets_first)], "lost"),
     "data is stored before the offsets": Bug(lambda _: [(commit, "append", data_first)], "duplicated"),
@@ -177,5 +233,26 @@ BUGS = {
         lambda _: [(step, "check_definition", lambda *_: None), (step, "agreed", lambda *given: given[-2])],
         "impossible",
         "defined anew",
+    ),
+    "a topic's position is committed behind its records": Bug(
+        lambda _: [(Producer, "commit", position_behind)], "duplicated", "published"
+    ),
+    "a topic's position is committed before its records": Bug(
+        lambda _: [(Producer, "commit", position_first)], "lost", "published"
+    ),
+    "a topic is asked how far it is before its name is taken alone": Bug(
+        lambda _: [(publish, "sent_of", asked_once())], "duplicated", "published"
+    ),
+    "a version that was begun is sent anew": Bug(
+        lambda _: [(publish, "_unless_sent", anew)], "duplicated", "published"
+    ),
+    "a version that was begun is taken for sent": Bug(
+        lambda _: [(publish, "sent_of", begun_is_done)], "lost", "published"
+    ),
+    "whoever had a topic's name keeps it": Bug(
+        lambda _: [(Broker, "opened", nobody_fenced)], "duplicated", "published"
+    ),
+    "one partition tells how far a topic is": Bug(
+        lambda _: [(Broker, "newest", one_partition)], "duplicated", "published"
     ),
 }

@@ -19,7 +19,7 @@ from tests.protocol.delta import EngineGone, Row, refused
 from tests.protocol.turns import Died
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -197,6 +197,10 @@ class Frame:
     def collect(self) -> list[dict[str, Any]]:
         """The keys."""
         return [{"k": key} for key, _ in self.computed()]
+
+    def toLocalIterator(self) -> Iterator[Row]:
+        """The rows, asked for at once."""
+        return iter(self.session.sent(self.computed))
 
     def isEmpty(self) -> bool:
         """Whether there are none."""

@@ -14,10 +14,11 @@ from spark.topology.nodes import LANDING, scans
 from tests.protocol.engine import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from spark.engine.changes import Between, Pinned
-    from spark.engine.position import Cut, Input
+    from spark.engine.position import Changed, Cut, Input
+    from spark.engine.publish import Feed
     from spark.topology.nodes import Node
     from tests.protocol.delta import Lake, Row
 
@@ -98,3 +99,35 @@ def _landed(
     """What a version of a landing has between two offsets, by offset."""
     rows = lake.at(path, version).rows
     return sorted((at[1], row) for at, row in rows if since.get(at[0], 0) <= at[1] < until.get(at[0], 0))
+
+
+def _all(feed: Feed, version: int) -> list[Frame]:
+    session: Any = feed.keeps.session
+    rows: list[Any] = [as_sent(version, row) for row in sorted(session.engine.lake.at(feed.path, version).rows)]
+    return [Frame(session, lambda: rows)]
+
+
+def _changed(feed: Feed, version: int, _: bool = False) -> list[Frame]:
+    session: Any = feed.keeps.session
+    lake = session.engine.lake
+
+    def differing() -> list[Any]:
+        was, now = (dict(lake.at(feed.path, at).rows) for at in (version - 1, version))
+        keys = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
+        return [as_sent(version, (key, now.get(key))) for key in keys]
+
+    return [Frame(session, differing)]
+
+
+def _told(feed: Feed, changes: list[Changed]) -> list[Frame]:
+    return [frame for one in changes for frame in _changed(feed, one.version)]
+
+
+def as_sent(version: int, row: Row) -> tuple[int, str, str | None, None]:
+    """Version, key, value and time (none) of a row as a topic has it."""
+    key, value = row
+    return version, str(key), None if value is None else repr(value), None
+
+
+FEED: dict[str, Callable[..., list[Frame]]] = {"_all": _all, "_replacing": _changed, "_told": _told}
+"""What the change feed of a table tells, page by page."""

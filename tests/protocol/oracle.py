@@ -9,27 +9,33 @@ in an epoch that is over, a `trespass`; a lake that does not come to rest is `st
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
 from spark.engine.land import Landed
 from spark.engine.pin import before
 from spark.engine.position import ANCHOR, RETIRED, Position, State
+from spark.engine.publish import Published, Sent
 from spark.engine.repair import rebuild
 from spark.engine.step import Stepped
 from spark.engine.table import DEFINITION
 from spark.engine.tick import Ticked, tick
 from spark.topology.nodes import LANDING
-from tests.protocol.operators import computed
+from tests.protocol.operators import as_sent, computed
 from tests.protocol.world import MARKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from spark.topology.topology import Table
     from tests.protocol.delta import Version
     from tests.protocol.world import World
 
 EXPIRED = "records expired before they were landed, and it was said"
+REPAIRED = (PositionLost, PlanChanged, InputChanged, NoCommonCut)
+"""What a rebuild mends."""
+
 ROUNDS = 30  # ticks in which a lake must come to rest: slices take a record a tick
 
 
@@ -41,6 +47,7 @@ def judged(world: World) -> list[str]:
         wrong = []
     for path in sorted(world.lake.logs):
         wrong += versions(world, path)
+    wrong += [line for table in world.topology.tables if table.topic is not None for line in sent(world, table)]
     return wrong or told(world) + ([] if expired else ended(world))
 
 
@@ -49,17 +56,18 @@ def settle(world: World) -> list[str]:
     for number in range(ROUNDS):
         done = tick(world.doors, world.topology, f"settling {number}")
         for name, error in done.failed.items():
-            if name.startswith(LANDING) or not isinstance(
-                error, (PositionLost, PlanChanged, InputChanged, NoCommonCut)
-            ):
-                if isinstance(error, OffsetsExpired):
-                    return [EXPIRED]
+            if isinstance(error, OffsetsExpired):
+                return [EXPIRED]
+            if name.startswith(LANDING) or not isinstance(error, REPAIRED):
                 return [f"stuck: {name} cannot go on: {type(error).__name__}: {error}"]
+            if name.startswith("kafka/"):  # its table was refused as well
+                continue
             try:
                 rebuild(world.doors, world.topology, world.topology.table(name), f"rebuilding {number}")
             except EngineError as again:
                 return [f"stuck: {name} cannot be rebuilt: {type(again).__name__}: {again}"]
         outcomes: set[str] = {one.outcome for one in done.landed} | {one.outcome for one in done.stepped}
+        outcomes |= {one.outcome for one in done.published}
         if not done.failed and outcomes <= {"idle", "waiting"}:
             waiting = [one.table for one in done.stepped if one.outcome == "waiting"]
             return [f"stuck: {', '.join(waiting)} waits for ever"] if waiting else []
@@ -170,10 +178,54 @@ def mixed(world: World, at: Position, where: str) -> list[str]:
     return wrong
 
 
+def sent(world: World, table: Table) -> list[str]:
+    """A topic has every version of its table that changed it, whole, in order, once; and is at the newest of ours."""
+    assert table.topic is not None
+    path = f"{world.topology.name}/{table.name}"
+    places: dict[tuple[int, int], tuple[Mapping[str, str], str, str | None]] = {}
+    for number, partition in enumerate(world.broker.topics[table.topic]):
+        before = (-1, -1)
+        for record in partition.records:
+            if record.key is None:
+                continue
+            behind = Sent.behind(record.headers)
+            at = behind.version, behind.ordinal - 1
+            if at in places:
+                return [f"duplicated: record {at[1]} of version {at[0]} of {path} is in {table.topic} again"]
+            if at < before:
+                return [f"back: {table.topic}-{number} has record {at} of {path} behind {before}"]
+            places[at], before = (record.headers, str(record.key), record.value), at
+    rows: dict[str, str | None] = {}
+    there: dict[str, str | None] = {}
+    for version, found in groupby(sorted(places), lambda at: at[0]):
+        ordinals = [ordinal for _, ordinal in found]
+        last = [ordinal for ordinal in ordinals if Sent.behind(places[version, ordinal][0]).done]
+        if ordinals != list(range(len(ordinals))) or last != ordinals[-1:]:
+            return [f"lost: {table.topic} has records {ordinals} of version {version} of {path}, {last} being the last"]
+        rows |= {key: value for _, key, value in (places[version, ordinal] for ordinal in ordinals)}
+        there = {key: value for key, value in rows.items() if value is not None}
+        if there != (should := _texts(world, path, version)):
+            return [f"impossible: {table.topic} at version {version} of {path} is {there}, and should be {should}"]
+    newest = len(world.lake.log(path).versions)
+    if newest and there != (should := _texts(world, path, newest - 1)):
+        return [f"lost: in the end {table.topic} has {there} of {should}"]
+    return []
+
+
+def _texts(world: World, path: str, version: int) -> dict[str, str | None]:
+    sent = [as_sent(version, row) for row in world.lake.at(path, version).rows]
+    return {key: value for _, key, value, _ in sent}
+
+
 def told(world: World) -> list[str]:
     """Who was told of a commit finds it."""
     wrong = []
+    positions = {text for name in world.broker.names.values() for text in name.committed}
     for who, what in world.told:
+        for done in what.published if isinstance(what, Ticked) else [what]:
+            has = done.after if isinstance(done, Published) and done.transactions else None
+            if has is not None and has.to_json() not in positions:
+                wrong.append(f"lie: {who} was told that a topic has version {has.version}")
         for result in [*what.landed, *what.stepped] if isinstance(what, Ticked) else [what]:
             at = promised(result)
             if at is not None and not any(made == at and not restored for *_, made, restored in own(world, at.table)):

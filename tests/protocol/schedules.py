@@ -14,13 +14,12 @@ from spark.engine.errors import (
     CannotRestore,
     EngineError,
     InputChanged,
-    NoCommonCut,
     NotCommitted,
     OffsetsExpired,
-    PlanChanged,
-    PositionLost,
 )
 from spark.engine.land import capture, land
+from spark.engine.offsets import KafkaUnavailable
+from spark.engine.publish import publish
 from spark.engine.repair import rebuild
 from spark.engine.restore import restore
 from spark.engine.step import step
@@ -28,9 +27,9 @@ from spark.engine.tick import Ticked, tick
 from tests.faults.boundaries import BOUNDARIES
 from tests.protocol.broker import Broker
 from tests.protocol.delta import EngineGone, Lake, Write
-from tests.protocol.oracle import judged
+from tests.protocol.oracle import REPAIRED, judged
 from tests.protocol.turns import ANY, Client, Died, Fault, Place, Turns
-from tests.protocol.world import KEYS, MORE_KEYS, PARTITIONS, TOPOLOGIES, World
+from tests.protocol.world import KEYS, MORE_KEYS, PARTITIONS, SINK, TOPOLOGIES, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,9 +50,9 @@ FAULTS: tuple[Fault, ...] = (
     "answer lost",
     "sent again",
 )
-PLACES = (*BOUNDARIES, "log listed", *("merged", "appended", "in the engine", "answered") * 3)
+PLACES = (*BOUNDARIES, "log listed", "in the broker", *("merged", "appended", "in the engine", "answered") * 3)
 
-TOPICS = {"orders": PARTITIONS, "customers": PARTITIONS}
+TOPICS = {"orders": PARTITIONS, "customers": PARTITIONS, SINK: PARTITIONS}
 
 ALWAYS: tuple[type[Exception], ...] = (EngineGone, NotCommitted)
 """What a client may be told in any world: nobody answered, or others were faster again and again."""
@@ -73,7 +72,6 @@ class Kind:
 
 
 ARMS = ("orders", "left", "right", "both")
-REPAIRED = (PositionLost, PlanChanged, InputChanged, NoCommonCut)
 
 KINDS = {
     "landing": Kind("single", ("land",), ("sent", "in a transaction", "a partition more", "optimized"), 25, weight=7),
@@ -94,6 +92,22 @@ KINDS = {
     ),
     "restored": Kind(
         "chain", ("step left", "tick"), ("restored", "restored", "rebuilt", "sent"), 60, REPAIRED, weight=3
+    ),
+    "published": Kind(
+        "published",
+        ("publish left", "step left", "tick"),
+        ("sent", "optimized", "a transaction times out", "the group is forgotten"),
+        60,
+        (KafkaUnavailable,),
+        weight=5,
+    ),
+    "rebuilt and published": Kind(
+        "published",
+        ("publish left", "rebuild left", "tick"),
+        ("sent", "restored", "rebuilt", "the group is forgotten"),
+        70,
+        (KafkaUnavailable, *REPAIRED),
+        weight=3,
     ),
     "diamond": Kind("diamond", ("tick", "land", *(f"step {name}" for name in ARMS)), ("sent",), 80, weight=4),
     "slices": Kind("slices", ("tick", *(f"step {name}" for name in ARMS)), ("sent",), 100),
@@ -175,8 +189,8 @@ def settled(simulation: Simulation, topology: str) -> tuple[Mapping[str, Log], B
         world.broker.send("orders", key)
         world.broker.send("customers", key)
     tick(world.doors, world.topology, "first")
-    if topology == "chain":  # whose table has had two epochs
-        world.lake.restore("chain/left", 0)
+    if topology in ("chain", "published"):  # whose table has had two epochs
+        world.lake.restore(f"{topology}/left", 0)
         rebuild(world.doors, world.topology, world.topology.table("left"), "restored")
     world.broker.send("orders", 0)
     world.broker.send("orders", 1, tombstone=True)
@@ -196,10 +210,10 @@ def working(world: World, client: Client, verbs: list[str]) -> None:
                 world.told.append((run, done(world.doors, world.topology, verb, run)))
             except Died:
                 return
-            except (EngineError, PySparkException) as error:
+            except (EngineError, KafkaUnavailable, PySparkException) as error:
                 world.told.append((run, error))
                 world.turns.say(f"{client.name} is told {type(error).__name__}: {error}")
-                if isinstance(error, EngineGone) and world.turns.random.random() < 0.5:
+                if isinstance(error, (EngineGone, KafkaUnavailable)) and world.turns.random.random() < 0.5:
                     continue
             break
 
@@ -216,6 +230,8 @@ def done(doors: Doors, topology: Topology, verb: str, run: str) -> object:
             path = f"{topology.name}/{name}"
             known = [] if positions.read(path, path) is None else list(positions.commits(path, path))
             return restore(doors, topology, topology.table(name), run, version=known[:3][-1].version if known else 0)
+        case ["publish", name]:
+            return publish(doors, topology, topology.table(name))
         case ["rebuild", name]:
             return rebuild(doors, topology, topology.table(name), run)
         case _:
@@ -244,6 +260,11 @@ def other(world: World, client: Client, what: str) -> None:
         case "expired":
             for partition in world.broker.topics["orders"]:
                 partition.first = world.turns.random.randint(partition.first, partition.stable)
+        case "a transaction times out":
+            for name, topic in world.broker.names:
+                world.broker.opened(name, topic)
+        case "the group is forgotten":
+            world.broker.forget()
         case "optimized":
             optimized(world)
         case "by hand":
