@@ -7,27 +7,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from resources.embedded_kafka import EmbeddedKafka
-from resources.engine import Engine
-from resources.kafka import Kafka
-from resources.lakehouse import Lakehouse
-from spark.engine.doors import Doors
 from tests.faults.judge import Verdict
 from tests.faults.matrix import ERRANDS, FAULTS, Cell, cells, sample
-from tests.faults.play import Playground, Result
+from tests.faults.play import Result, own_servers
 from tests.faults.scoreboard import Score, page, told
-from tests.faults.world import World, build
 
-BATCH = 12  # cells that share the death of a server, and its cold start
+BATCH = 24  # cells that share the death of a server, and its cold start
 PUBLISHERS = 4  # of them, at most, that publish what one seed drew: each needs a world of its own
 PAGE = Path("docs/reliability.md")
 RESULTS = Path("benchmarks-out/faults.jsonl")
@@ -112,36 +104,22 @@ def _kept(program: str) -> Iterator[Result]:
 
 def _played(found: Sequence[Sequence[Cell]], console: Console) -> Iterator[Result]:
     folder = Path(tempfile.mkdtemp(prefix="tidetable-faults-"))
-    engine, broker, numbers = Engine(folder, memory="4g"), EmbeddedKafka(folder), count(1)
-
-    def topic(name: str) -> str:
-        made = f"{name}-{next(numbers)}"
-        Kafka({"bootstrap.servers": broker.start()}).create_topic(made)
-        return made
-
-    @cache
-    def world(seed: int, number: int) -> World:
-        kafka = Kafka({"bootstrap.servers": broker.start()})
-        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}-{number}")), kafka)
-        return build(doors, kafka, topic, folder / f"stages-{seed}-{number}", seed)
-
-    playground = Playground(engine, broker, folder, topic)
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
-        with Progress(*shown, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        with (
+            own_servers(folder, memory="4g") as (playground, worlds),
+            Progress(*shown, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress,
+        ):
             task = progress.add_task("", total=sum(map(len, found)))
             for batch in found:
                 progress.update(task, description=batch[0].fault)
-                for result in playground.play(batch, world):
+                for result in playground.play(batch, worlds):
                     yield result
                     progress.advance(task)
                     if not result.holds:
                         progress.console.print(f"[red]{result.cell}[/red]: {result.verdict} {result.wrong}")
     except KeyboardInterrupt:
         console.print("interrupted: what was played so far")
-    finally:
-        engine.stop()
-        broker.stop()
 
 
 def _arguments() -> list[str]:

@@ -15,7 +15,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,7 +34,7 @@ from tests.faults import judge
 from tests.faults.client import Client, failing, started, working
 from tests.faults.judge import Verdict
 from tests.faults.matrix import ERRANDS, Cell
-from tests.faults.world import World
+from tests.faults.world import World, build
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
@@ -41,9 +43,13 @@ if TYPE_CHECKING:
 
 POLL = 0.01  # seconds between two looks at a client
 PATIENCE = 600.0  # seconds for a client to come to its place or to its end, on a laden machine
-AT_ONCE = 2  # clients that work at once, but for those that a kill wakes together
+AWAY = 3.0  # seconds from the death of a broker, its clients at work, until it is started again
+AT_ONCE = 4  # clients that work at once, but for those that a kill wakes together
 
 Hit = Literal["before", "inside", "behind"]
+
+Worlds = Callable[[int, int], World]
+"""By seed and number."""
 
 MAY = (  # what a client may say whose server died, or whom another run overtook
     "RetriesExceeded",
@@ -96,9 +102,8 @@ class Process:
             return "behind"
         return "inside" if self.result.with_suffix(".inside").exists() else "before"
 
-    def woken(self) -> None:
-        """Let it go on, until it is inside the effect at its place, or past it."""
-        self.told(signal.SIGCONT)
+    def reached(self) -> None:
+        """Wait until it is inside the effect at its place, or past it."""
         _until(lambda: self.hit() != "before" or not self.process.is_alive())
 
     def ended(self) -> str:
@@ -149,17 +154,18 @@ class Playground:
         """The broker, started unless it runs."""
         return Kafka({"bootstrap.servers": self.broker.start()})
 
-    def play(self, cells: Sequence[Cell], worlds: Callable[[int, int], World]) -> list[Result]:
+    def play(self, cells: Sequence[Cell], worlds: Worlds) -> list[Result]:
         """Play cells of one fault, as one batch, in worlds that are found by seed and number.
 
         Publishers of one world have one name, so a batch's are in worlds of other numbers.
         """
-        began, publishers = time.monotonic(), Counter[int]()
+        began, publishers, places = time.monotonic(), Counter[int](), list[tuple[int, int]]()
+        for cell in cells:
+            places.append((cell.seed, publishers[cell.seed] if cell.publishes else 0))
+            publishers[cell.seed] += cell.publishes
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            played = []
-            for cell in cells:
-                played.append(self._prepared(cell, worlds(cell.seed, publishers[cell.seed] if cell.publishes else 0)))
-                publishers[cell.seed] += cell.publishes
+            list(pool.map(lambda place: worlds(*place), dict.fromkeys(places)))  # each made once, some beside others
+            played = list(pool.map(self._prepared, cells, [worlds(*place) for place in places]))
             list(pool.map(self._held, played))
             self._struck(played)
             results = list(pool.map(self._judged, played))
@@ -218,7 +224,7 @@ class Playground:
         for process in (process for one in working for process in one.held):
             process.told(signal.SIGCONT)
         if working:
-            working[0].held[0].woken()
+            working[0].held[0].reached()
             time.sleep(working[0].cell.delay)  # the moment of the kill
         if fault == "all":
             for process in (process for one in held for process in one.held):
@@ -233,18 +239,22 @@ class Playground:
         for one in held:
             for process in one.held:
                 process.told(signal.SIGCONT)
+        if fault == "broker":  # else what reads it waits for minutes
+            time.sleep(AWAY)
+            self.broker.start()
         for one in held:
             self._woken(one)
 
     def _killed_alone(self, held: Sequence[Played]) -> None:
         for one in held:
             [process] = one.held
-            if one.cell.moment == "while":
-                process.woken()
+            at_work = one.cell.moment == "while"
+            if at_work:
+                process.told(signal.SIGCONT)
+                process.reached()
                 time.sleep(one.cell.delay)
-                process.told(signal.SIGKILL)
-                one.hit = process.hit()
             process.told(signal.SIGKILL)
+            one.hit = process.hit() if at_work else None
             self._heard(one, process)
 
     def _woken(self, played: Played) -> None:
@@ -281,6 +291,32 @@ class Playground:
             return judge.of_topic(world, doors, self.kafka, played.made, first=played.cell.errand != "publishing")
         once = errand.verb == "step" and not errand.passed  # else what died may have committed a position alone
         return judge.of_table(world, doors, played.made, errand.waves, played.since, once)
+
+
+@contextmanager
+def own_servers(folder: Path, memory: str, cores: str = "*") -> Iterator[tuple[Playground, Worlds]]:
+    """A playground on servers that nobody else uses, and its worlds, each made when it is first asked for."""
+    engine, broker, numbers = Engine(folder, memory=memory, cores=cores), EmbeddedKafka(folder), count(1)
+
+    def topic(name: str) -> str:
+        made = f"{name}-{next(numbers)}"
+        Kafka({"bootstrap.servers": broker.start()}).create_topic(made)
+        return made
+
+    playground = Playground(engine, broker, folder, topic)
+
+    @cache
+    def world(seed: int, number: int) -> World:
+        kafka = playground.kafka
+        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}-{number}")), kafka)
+        until = "spoiled" if number == 0 else "moved"  # all others are for publishers
+        return build(doors, kafka, topic, folder / f"stages-{seed}-{number}", seed, until)
+
+    try:
+        yield playground, world
+    finally:
+        engine.stop()
+        broker.stop()
 
 
 def _status(pid: int | None) -> str | None:

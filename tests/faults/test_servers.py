@@ -6,16 +6,12 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
 from assets.failures import PASSING
-from resources.embedded_kafka import EmbeddedKafka
-from resources.engine import Engine
-from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine import commit
@@ -24,8 +20,7 @@ from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
 from tests.faults.matrix import COMMITS, Cell, Fault, cells
-from tests.faults.play import Playground
-from tests.faults.world import World, build
+from tests.faults.play import Playground, Worlds, own_servers
 from tests.lake import Record, send, until
 
 if TYPE_CHECKING:
@@ -40,27 +35,10 @@ PLAYED: dict[Fault, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
-    """Servers that nobody else uses."""
-    folder, numbers = tmp_path_factory.mktemp("servers"), count(1)
-    engine, broker = Engine(folder, memory="1g", cores="2"), EmbeddedKafka(folder)
-
-    def topic(name: str) -> str:
-        made = f"{name}-{next(numbers)}"
-        Kafka({"bootstrap.servers": broker.start()}).create_topic(made)
-        return made
-
-    yield Playground(engine, broker, folder, topic)
-    engine.stop()
-    broker.stop()
-
-
-@pytest.fixture(scope="module")
-def world(playground: Playground) -> World:
-    """One world: a batch has one publisher."""
-    lakehouse, kafka = Lakehouse(str(playground.folder / "lake")), playground.kafka
-    doors = Tidetable(playground.engine, lakehouse, kafka).doors()
-    return build(doors, kafka, playground.topic, playground.folder / "stages", seed=1)
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground, Worlds]]:
+    """Servers that nobody else uses, and the worlds there."""
+    with own_servers(tmp_path_factory.mktemp("servers"), memory="1g", cores="2") as found:
+        yield found
 
 
 def committing(fault: Fault) -> list[Cell]:
@@ -71,17 +49,19 @@ def committing(fault: Fault) -> list[Cell]:
 
 @pytest.mark.parametrize("fault", PLAYED)
 def test_a_server_that_dies_beside_commits_loses_and_repeats_nothing(
-    playground: Playground, world: World, fault: Fault
+    servers: tuple[Playground, Worlds], fault: Fault
 ) -> None:
+    playground, worlds = servers
     played = committing(fault)
     assert {cell.errand for cell in played} == set(PLAYED[fault])
-    for result in playground.play(played, lambda _seed, _number: world):
+    for result in playground.play(played, worlds):
         assert result.holds, result
 
 
 def test_a_broker_that_restarts_while_it_is_read_is_read_to_the_end(
-    playground: Playground, monkeypatch: pytest.MonkeyPatch
+    servers: tuple[Playground, Worlds], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    playground, _ = servers
     name = playground.topic("many")
     builder = StreamsBuilder("many")
     builder.table(name, Consumed.json(key="id bigint", value="v bigint"))
