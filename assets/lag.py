@@ -126,6 +126,11 @@ def undecided(kept: Mapping[str, int]) -> list[str]:
     return [f"{count} offsets of {partition} wait for a transaction to end" for partition, count in kept.items()]
 
 
+def held_back(standing: Standing) -> str:
+    """All that is held back from a landing or a table, and why."""
+    return "; ".join([*map(told, standing.held), *undecided(standing.in_transactions)])
+
+
 def told(held: Waiting) -> str:
     """What is held back, in a sentence."""
     records = f"{held.records} record{'' if held.records == 1 else 's'} of {held.topic}-{held.partition}"
@@ -141,7 +146,8 @@ def moment(milliseconds: int) -> str:
 def fingerprint(ends: Cut, found: list[Standing]) -> str:
     """A hash of how things stand: the same as long as no topic and no table moves, and no deadline passes."""
     stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
-    passed = [one.over(round(1000 * time.time())) for standing in found for one in standing.held]
+    now = round(1000 * time.time())
+    passed = [one.over(now) for standing in found for one in standing.held]
     sent = [standing.sent and standing.sent.to_json() for standing in found]
     state = json.dumps([{topic: end.offsets for topic, end in ends.items()}, stands, passed, sent], sort_keys=True)
     return sha256(state.encode()).hexdigest()[:16]

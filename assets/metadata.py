@@ -11,8 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable
 
-from assets.lag import metrics, undecided
-from assets.lag import told as held
+from assets.lag import held_back, metrics
 from spark.engine.quarantine import Undecodable
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from spark.engine.position import Position, State
     from spark.engine.publish import Published
     from spark.engine.quarantine import Redecoded
+    from spark.engine.repair import Audited
     from spark.engine.step import Stepped
 
 Metadata = dict[str, dg.MetadataValue]
@@ -69,12 +69,11 @@ def of_step(stepped: Stepped) -> Metadata:
 def of_standing(standing: Standing) -> Metadata:
     """Where a landing or a table stands: behind by how many offsets of which topic, held back by what, at which cut."""
     state = standing.state
-    held_back = "; ".join([*map(held, standing.held), *undecided(standing.in_transactions)])
     told: Metadata = {
         "behind": dg.MetadataValue.bool(standing.behind),
         "lag": dg.MetadataValue.json(standing.lag or {}),
         "waiting_for": dg.MetadataValue.text(", ".join(standing.waiting_for)),
-        "held_back": dg.MetadataValue.text(held_back),
+        "held_back": dg.MetadataValue.text(held_back(standing)),
         "gaps": dg.MetadataValue.int(len(standing.gaps)),
         "versions_to_publish": dg.MetadataValue.int(standing.unsent),
     }
@@ -83,6 +82,17 @@ def of_standing(standing: Standing) -> Metadata:
     if state is not None:
         told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
     return told
+
+
+def of_audit(audited: Audited) -> Metadata:
+    """Which version was compared, how many rows it has, and how many keys differ, with some of them."""
+    return {
+        "audit/version": dg.MetadataValue.int(audited.version),
+        "audit/rows": dg.MetadataValue.int(audited.rows),
+        "audit/differing": dg.MetadataValue.int(audited.differing),
+        "audit/duration_s": dg.MetadataValue.float(audited.seconds),
+        "audit/sample": dg.MetadataValue.json(json.loads(json.dumps(audited.sample, default=str))),
+    }
 
 
 def of_undecodable(records: Sequence[Undecodable]) -> Metadata:

@@ -4,7 +4,6 @@ Each is the command of the same name, for one topology; none is a part of a tick
 """
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -64,8 +63,7 @@ def _status(topology: Topology) -> dg.JobDefinition:
         with retried():
             _, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
         for one in found:
-            key = table_key(topology, one.table)
-            yield dg.AssetObservation(asset_key=key, metadata=metadata.of_standing(one))
+            yield _observed(topology, one.table, metadata.of_standing(one))
         yield DONE
 
     return _job(topology, "status", look, "Say where everything stands.")
@@ -85,7 +83,7 @@ def _audit(topology: Topology) -> dg.JobDefinition:
                     if isinstance(audited, Unprovable):
                         context.log.warning("%s version %s: %s", audited.table, audited.version, audited.why)
                         continue
-                    yield _observed(topology, table, audited)
+                    yield _observed(topology, table.name, metadata.of_audit(audited))
                     if not audited.holds:
                         wrong.append(f"{audited.table} version {audited.version}: {audited.differing} keys differ")
         if wrong:
@@ -162,8 +160,7 @@ def _quarantine_list(topology: Topology) -> dg.JobDefinition:
         for source in _sources(topology, context.op_config["topics"]):
             with retried():
                 records = undecodable(tidetable.doors(), topology, source, context.op_config["limit"])
-            told = metadata.of_undecodable(records)
-            yield dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told)
+            yield _observed(topology, source.landing, metadata.of_undecodable(records))
         yield DONE
 
     return _job(topology, "quarantine_list", list_records, "List what is in quarantine.")
@@ -179,8 +176,7 @@ def _quarantine_replay(topology: Topology) -> dg.JobDefinition:
         for source in _sources(topology, context.op_config["topics"]):
             with retried():
                 done = redecode(tidetable.doors(), topology, source, context.run.run_id)
-            told = metadata.of_redecoded(done)
-            yield dg.AssetObservation(asset_key=table_key(topology, source.landing), metadata=told)
+            yield _observed(topology, source.landing, metadata.of_redecoded(done))
         yield DONE
 
     return _job(topology, "quarantine_replay", replay, "Decode again what is in quarantine.")
@@ -227,17 +223,8 @@ def _milliseconds(told: str) -> int:
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _observed(topology: Topology, table: Table, audited: Audited) -> dg.AssetObservation:
-    return dg.AssetObservation(
-        asset_key=table_key(topology, table.name),
-        metadata={
-            "audit/version": dg.MetadataValue.int(audited.version),
-            "audit/rows": dg.MetadataValue.int(audited.rows),
-            "audit/differing": dg.MetadataValue.int(audited.differing),
-            "audit/duration_s": dg.MetadataValue.float(audited.seconds),
-            "audit/sample": dg.MetadataValue.json(json.loads(json.dumps(audited.sample, default=str))),
-        },
-    )
+def _observed(topology: Topology, name: str, told: metadata.Metadata) -> dg.AssetObservation:
+    return dg.AssetObservation(asset_key=table_key(topology, name), metadata=told)
 
 
 def _materialized(tidetable: Tidetable, topology: Topology, table: Table, done: Stepped) -> dg.AssetMaterialization:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from assets.lag import metrics, moment, undecided
+from assets.lag import held_back, metrics, moment
 from assets.lag import told as held
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
@@ -110,7 +110,7 @@ def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
             "never" if never or state is None else str(state.version),
             escape(standing.trouble or (f"{lag}, and what was decoded again" if standing.redecoded else lag)),
             ", ".join(standing.waiting_for).replace(LANDING, "landing "),
-            escape("; ".join([*map(held, standing.held), *undecided(standing.in_transactions)])),
+            escape(held_back(standing)),
             f"[red]{len(standing.gaps)}[/]" if standing.gaps else "",
             ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
             "; ".join(filter(None, [read, _reached(standing)])),

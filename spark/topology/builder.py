@@ -91,7 +91,7 @@ class StreamsBuilder:
         if max_records_per_tick is not None and (not _is_int(max_records_per_tick) or max_records_per_tick < 1):
             do = "write a number from 1, or None for no limit"
             raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
-        if processing_guarantee not in tuple(_GUARANTEES):
+        if processing_guarantee not in tuple(_GUARANTEES):  # a tuple: what is given may have no hash
             do = 'write "exactly_once_v2" or "at_least_once"'
             raise place.mistake(f"processing_guarantee is {processing_guarantee!r}", do)
         if not isinstance(ansi, bool):
