@@ -13,6 +13,7 @@ from spark.engine.land import capture
 if TYPE_CHECKING:
     from resources.engine import Engine
     from resources.lakehouse import Lakehouse
+    from resources.process import Running
     from spark.engine.position import Cut
     from spark.topology import Topology
 
@@ -28,14 +29,13 @@ class Tidetable:
         self.kafka = kafka
         self.cut = lru_cache(maxsize=RUNS)(self._capture)
         """The cut of a topology in a run: captured when first asked for, the same ever after."""
+        self._serving: Running | None = None
+        """The lake's own broker that was last seen to serve."""
         self._cluster = lru_cache(maxsize=1)(lambda address: Kafka({"bootstrap.servers": address}))
 
     def doors(self) -> Doors:
-        """Open doors; the lake's own broker is started unless it runs."""
-        cluster = self.listening()
-        if cluster is None and isinstance(self.kafka, EmbeddedKafka):
-            cluster = self._cluster(self.kafka.start())
-        assert cluster is not None, "only the lake's own broker can be down"
+        """Open doors; the lake's own broker is started unless it runs, and serves when we return."""
+        cluster = self.kafka if isinstance(self.kafka, Kafka) else self._cluster(self._served_by(self.kafka))
         return Doors(self.engine, self.lakehouse, cluster)
 
     def listening(self) -> Kafka | None:
@@ -44,6 +44,13 @@ class Tidetable:
             return self.kafka
         running = self.kafka.running()
         return None if running is None else self._cluster(running.address)
+
+    def _served_by(self, broker: EmbeddedKafka) -> str:
+        """Its bootstrap servers. A process that another client has just started runs, and does not serve yet."""
+        if self._serving is None or self._serving != broker.running():
+            broker.start()
+            self._serving = broker.running()
+        return broker.bootstrap_servers
 
     def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # what the cut is kept by
         return capture(self.doors().kafka, topology)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from resources.embedded_kafka import EmbeddedKafka
+from resources.engine import Engine
 from resources.kafka import Kafka
-from resources.process import ServerFailed
+from resources.lakehouse import Lakehouse
+from resources.process import ServerFailed, answers
+from resources.tidetable import Tidetable
 from spark.engine.offsets import TopicMissing
+from tests.lake import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +63,18 @@ def test_starting_a_running_broker_changes_nothing(broker: EmbeddedKafka) -> Non
     running = broker.running()
     broker.start()
     assert broker.running() == running
+
+
+def test_doors_wait_for_a_broker_that_another_is_just_starting(broker: EmbeddedKafka) -> None:
+    broker.stop()
+    tidetable = Tidetable(Engine(broker.lake), Lakehouse(str(broker.lake)), broker)
+    starter = threading.Thread(target=broker.start)
+    starter.start()
+    until(lambda: broker.running() is not None)
+    tidetable.doors()
+    found = answers(broker.bootstrap_servers)
+    starter.join()
+    assert found
 
 
 def test_asking_for_a_topic_does_not_make_it(broker: EmbeddedKafka) -> None:
