@@ -53,7 +53,7 @@ class PositionLost(EngineError):
 
 
 class LogBroken(EngineError):
-    """A stored table's log cannot be read."""
+    """A stored table's log cannot be read, or was told to forget what was committed."""
 
 
 class PlanChanged(EngineError):

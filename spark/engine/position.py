@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PAGE = 20  # commits; the newest own commit is nearly always among them
 ANCHOR = "tidetable.anchor"
+FORGETS = "delta.setTransactionRetentionDuration"  # null, so for ever, unless somebody sets it
 RETIRED = 2**63 - 1  # the number that closes an epoch: nothing can commit after it
 
 Cut = dict[str, TopicOffsets]
@@ -185,13 +186,14 @@ def read(path: str, table: str) -> State | None:
 
     Raises:
         PositionLost: the table exists and cannot say what it was computed from.
-        LogBroken: its log cannot be read.
+        LogBroken: its log cannot be read, or forgets what was committed.
     """
     try:
         delta, history = _history(path)
     except TableNotFoundError:
         return None
     anchor = _anchor(delta, path, table)
+    _check_fence(delta, path, table)
     ours = _commits(history, anchor)
     newest = next(ours)
     next(ours, None)  # what was restored between the newest commit and the one before, the newest knew nothing of
@@ -329,6 +331,17 @@ def _anchor(delta: DeltaTable, path: str, table: str) -> Position:
     return anchor
 
 
+def _check_fence(delta: DeltaTable, path: str, table: str) -> None:
+    """Refuse a table whose transactions expire: behind that a run that stood still would commit a second time."""
+    expires = delta.metadata().configuration.get(FORGETS)
+    if expires is not None:
+        raise LogBroken(
+            f"{table}: {FORGETS} is '{expires}', so Delta forgets what was committed longer ago, and nothing keeps a "
+            f"run that stood still from committing it again. No table of Tidetable may have that: "
+            f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{FORGETS}')"
+        )
+
+
 def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int], at: int = 0) -> State:
     metadata = delta.metadata()
     return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics, at)
@@ -421,7 +434,9 @@ def changed_rows(entry: _Entry) -> int | None:
             counts = [entry.metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]
             known = [count for count in counts if count is not None]
             return sum(known) if len(known) == len(counts) else None
-        case "OPTIMIZE" | "VACUUM START" | "VACUUM END" | "SET TBLPROPERTIES" | "ADD COLUMNS" | "CREATE TABLE":
+        case "OPTIMIZE" | "VACUUM START" | "VACUUM END" | "ADD COLUMNS" | "CREATE TABLE":
+            return 0
+        case "SET TBLPROPERTIES" | "UNSET TBLPROPERTIES":
             return 0
         case _:
             return None

@@ -284,6 +284,29 @@ def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
     assert all(audit(copy, made, table).holds for table in made.tables)
 
 
+def test_a_table_that_was_told_to_forget_its_commits_is_refused_until_it_is_not(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    name, forgets = topic(), "delta.setTransactionRetentionDuration"
+    made = topology(name)
+    send(kafka, name, *map(named, range(3)))
+    assert tick(doors, made, "before").failed == {}
+    at = f"delta.`{lake.path(doors, made, name)}`"
+    session.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('{forgets}' = 'interval 0 seconds')").collect()
+    send(kafka, name, Record(1, {"name": "later"}))
+    failed = tick(doors, made, "forgetful").failed
+    assert failed.keys() == {name, "names", "changes"}, "the table, and what reads it"
+    unset = f"UNSET TBLPROPERTIES ('{forgets}')"
+    assert all(isinstance(error, LogBroken) and unset in str(error) for error in failed.values())
+    assert name in str(failed[name])
+    with pytest.raises(LogBroken, match=forgets):
+        rebuild(doors, made, made.table(name), "rebuild")
+    session.sql(f"ALTER TABLE {at} {unset}").collect()
+    assert tick(doors, made, "after").failed == {}
+    assert lake.rows(doors, made, name)[1] == {"name": "later"}
+    assert all(audit(doors, made, table).holds for table in made.tables)
+
+
 def test_a_ledger_is_read_back_as_it_was_written() -> None:
     gap = positions.Gap("orders", 3, 5, 9, "removed", 1_700_000_000_000)
     at = positions.Position("t/_landing/orders", "e", 4, "r", {}, {}, 3, gaps=(gap, replace(gap, partition=None)))
