@@ -59,7 +59,7 @@ class Publisher:
         kafka.end_offsets([topic])  # an error by name if it is missing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
-        self._consumer = kafka.consumer(**group)
+        self._consumer = kafka.consumer(**group, log_level=0)
         # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
         sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
         with ExitStack() as undoing:

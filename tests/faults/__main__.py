@@ -19,15 +19,15 @@ from tests.faults.matrix import ERRANDS, FAULTS, Cell, cells, sample
 from tests.faults.play import Result, own_servers
 from tests.faults.scoreboard import Score, page, told
 
-BATCH = 24  # cells that share the death of a server, and its cold start
-PUBLISHERS = 4  # of them, at most, that publish what one seed drew: each needs a world of its own
+BATCH = 72  # cells that share the death of a server, and its cold start
+PUBLISHERS = 8  # of them, at most, that publish what one seed drew: each needs a world of its own
 PAGE = Path("docs/reliability.md")
 RESULTS = Path("benchmarks-out/faults.jsonl")
 JUDGED = ("assets", "resources", "spark", "tests/faults")  # whose change makes results those of another program
 SEEDS = 3  # the worlds of the whole matrix
 
 SECONDS = 3.0  # of a cell, measured on two quiet cores
-COLD = {"engine": 45.0, "broker": 10.0, "all": 50.0}  # seconds that a batch pays for a server's start and its warm-up
+COLD = {"engine": 150.0, "broker": 30.0, "all": 120.0}  # seconds that a batch pays for a server's start and its warm-up
 
 
 def batches(chosen: Sequence[Cell]) -> list[list[Cell]]:

@@ -160,6 +160,7 @@ class Playground:
         Publishers of one world have one name, so a batch's are in worlds of other numbers.
         """
         began, publishers, places = time.monotonic(), Counter[int](), list[tuple[int, int]]()
+        cells = sorted(cells, key=lambda cell: cell.publishes)  # held last: a transaction lives for a minute
         for cell in cells:
             places.append((cell.seed, publishers[cell.seed] if cell.publishes else 0))
             publishers[cell.seed] += cell.publishes

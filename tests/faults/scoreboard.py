@@ -118,7 +118,7 @@ def page(score: Score) -> str:
             "",
             f"Of {hits.total():,} kills that were to come while an effect was under way, {hits['inside']:,} came "
             f"inside it, {hits['before']:,} before it and {hits['behind']:,} behind it: some effects last "
-            "milliseconds, and a server dies once for a dozen cells.",
+            "milliseconds, and a server dies once for many cells.",
             "",
             "| fault | |",
             "|---|---|",

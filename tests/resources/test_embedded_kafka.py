@@ -15,7 +15,7 @@ from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.process import ServerFailed, answers
 from resources.tidetable import Tidetable
-from spark.engine.offsets import TopicMissing
+from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from tests.lake import until
 
 if TYPE_CHECKING:
@@ -75,6 +75,18 @@ def test_doors_wait_for_a_broker_that_another_is_just_starting(broker: EmbeddedK
     found = answers(broker.bootstrap_servers)
     starter.join()
     assert found
+
+
+def test_a_publisher_leaves_it_to_its_errors_to_say_that_the_broker_is_away(
+    broker: EmbeddedKafka, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kafka = Kafka({"bootstrap.servers": broker.start()})
+    kafka.create_topic("published")
+    with kafka.publishing("shop/published", "published", exactly_once=True):
+        broker.stop()
+        with pytest.raises(KafkaUnavailable, match="refused"):
+            kafka.end_offsets(["published"])
+    assert capfd.readouterr().err == ""
 
 
 def test_asking_for_a_topic_does_not_make_it(broker: EmbeddedKafka) -> None:
