@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction lives as long
 PAUSE = 0.1  # seconds between two looks for the end of a transaction
 BLOCKED = 1.0  # seconds until a full queue is tried again
+IDLE = 2_000  # milliseconds until an idle connection is closed
 LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
 
 POSITION = 0
@@ -60,8 +61,15 @@ class Publisher:
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
         self._consumer = kafka.consumer(**group, log_level=0)
-        # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
-        sending: dict[str, Setting] = {"partitioner": "murmur2_random", "log_level": 0}
+        sending: dict[str, Setting] = {
+            "log_level": 0,
+            # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
+            "partitioner": "murmur2_random",
+            # Where a broker comes again between two transactions, sending offsets to the second one looks for the
+            # coordinator only when some connection changes, whatever its time-out (librdkafka issues 5511 and 5456). A
+            # broker closes an idle one after ten minutes.
+            "connections.max.idle.ms": IDLE,
+        }
         with ExitStack() as undoing:
             undoing.callback(self._consumer.close)  # nobody enters what did not open, nor leaves it
             try:

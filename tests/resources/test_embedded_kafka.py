@@ -89,6 +89,21 @@ def test_a_publisher_leaves_it_to_its_errors_to_say_that_the_broker_is_away(
     assert capfd.readouterr().err == ""
 
 
+def test_a_publisher_goes_on_with_a_broker_that_came_again_between_two_transactions(broker: EmbeddedKafka) -> None:
+    kafka = Kafka({"bootstrap.servers": broker.start()})
+    kafka.create_topic("restarted")
+    with kafka.publishing("shop/restarted", "restarted", exactly_once=True) as publisher:
+        publisher.send(b"1", b"one", None, {})
+        publisher.commit(1, "first")
+        publisher.send(b"2", b"two", None, {})
+        broker.stop()
+        committer = threading.Thread(target=publisher.commit, args=(2, "second"), daemon=True)
+        committer.start()
+        broker.start()
+        until(lambda: not committer.is_alive())
+    assert kafka.published("shop/restarted", "restarted", stable=True) == "second"
+
+
 def test_asking_for_a_topic_does_not_make_it(broker: EmbeddedKafka) -> None:
     kafka = Kafka({"bootstrap.servers": broker.start()})
     for _ in range(2):
