@@ -403,7 +403,7 @@ class Beginning:
         """Nobody has counted."""
         return False
 
-    def moved(self, scan: Scan) -> bool:  # noqa: ARG002
+    def moved(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
         """Everything has."""
         return True
 
@@ -415,7 +415,7 @@ class Beginning:
         """No rows."""
         return self.after.stored(scan).where("false")
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002
+    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """Nothing was there before."""
         return None
 
