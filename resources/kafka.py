@@ -27,6 +27,7 @@ from spark.engine.offsets import KafkaUnavailable, TopicMissing, TopicOffsets
 
 TIMEOUT = 10.0  # seconds: an election of leaders is over by then, and nobody waits longer for an answer
 CREATION = 60.0  # seconds until a new topic can be read: a laden broker was seen to take 3, a cold one 10
+QUIET = {"log_level": 0}  # what a client would log of its connections, some twenty times a second, is in our errors
 PAUSE = 0.1  # seconds between two questions to a cluster that is about to know
 
 # A partition that was just made, or that moves, has no leader for a moment.
@@ -73,11 +74,11 @@ class Kafka:
     def consumer(self, **extra: Setting) -> Consumer:
         """A consumer that never moves by itself: it commits and resets only when told to."""
         own: dict[str, Setting] = {"enable.auto.commit": False, "auto.offset.reset": "error"}
-        return Consumer({**own, **self.config, **extra})
+        return Consumer({**own, **self.config, **QUIET, **extra})
 
     def producer(self, **extra: Setting) -> Producer:
         """A producer that writes each record once."""
-        return Producer({"enable.idempotence": True, **self.config, **extra})
+        return Producer({"enable.idempotence": True, **self.config, **QUIET, **extra})
 
     def admin(self) -> AdminClient:
         """The one admin client of this value: a new one for each question would cost its connections."""
@@ -105,7 +106,7 @@ class Kafka:
         """What the publisher of a name committed last with a position: the metadata of its group's offset."""
         level = "read_committed" if stable else "read_uncommitted"
         # Not by the admin client: an answer NOT_COORDINATOR ends its whole process (librdkafka issue 5040).
-        own: dict[str, Setting] = {"group.id": name, "isolation.level": level, "log_level": 0}
+        own: dict[str, Setting] = {"group.id": name, "isolation.level": level}
         deadline = time.monotonic() + CREATION
         with closing(self.consumer(**own)) as consumer:
             while True:
@@ -155,8 +156,7 @@ class Kafka:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        # Quiet: what it would log at each failed connection, some twenty times a second, is in our errors.
-        return AdminClient({**self.config, "log_level": 0}, error_cb=self._note)
+        return AdminClient({**self.config, **QUIET}, error_cb=self._note)
 
     @cached_property
     def _cluster_id(self) -> str:

@@ -60,9 +60,8 @@ class Publisher:
         kafka.end_offsets([topic])  # an error by name if it is missing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
-        self._consumer = kafka.consumer(**group, log_level=0)
+        self._consumer = kafka.consumer(**group)
         sending: dict[str, Setting] = {
-            "log_level": 0,
             # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
             "partitioner": "murmur2_random",
             # Where a broker comes again between two transactions, sending offsets to the second one looks for the

@@ -47,10 +47,12 @@ class Tidetable:
 
     def _served_by(self, broker: EmbeddedKafka) -> str:
         """Its bootstrap servers. A process that another client has just started runs, and does not serve yet."""
-        if self._serving is None or self._serving != broker.running():
-            broker.start()
-            self._serving = broker.running()
-        return broker.bootstrap_servers
+        running = broker.running()
+        if running is not None and running == self._serving:
+            return running.address
+        address = broker.start()
+        self._serving = broker.running()
+        return address
 
     def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # what the cut is kept by
         return capture(self.doors().kafka, topology)

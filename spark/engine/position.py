@@ -434,9 +434,15 @@ def changed_rows(entry: _Entry) -> int | None:
             counts = [entry.metrics.get(f"numTargetRows{verb}") for verb in ("Inserted", "Updated", "Deleted")]
             known = [count for count in counts if count is not None]
             return sum(known) if len(known) == len(counts) else None
-        case "OPTIMIZE" | "VACUUM START" | "VACUUM END" | "ADD COLUMNS" | "CREATE TABLE":
-            return 0
-        case "SET TBLPROPERTIES" | "UNSET TBLPROPERTIES":
+        case (
+            "OPTIMIZE"
+            | "VACUUM START"
+            | "VACUUM END"
+            | "SET TBLPROPERTIES"
+            | "UNSET TBLPROPERTIES"
+            | "ADD COLUMNS"
+            | "CREATE TABLE"
+        ):
             return 0
         case _:
             return None
