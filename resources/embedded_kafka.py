@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from resources.jars import jars
 from resources.java import java
+from resources.kafka import QUIET
 from resources.process import START, Launch, Running, Server, ServerFailed, free_port, replace
 
 ANSWER = 5.0  # seconds for metadata, from a broker that has just begun to accept
@@ -64,7 +65,7 @@ class EmbeddedKafka:
         while True:  # a broker that dies between our look and our question is started again
             address = self._server.start(self._launch).address
             try:
-                AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=ANSWER)
+                AdminClient({"bootstrap.servers": address, **QUIET}).list_topics(timeout=ANSWER)
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise ServerFailed(f"the broker at {address} accepts and does not answer: {error}") from error

@@ -59,7 +59,7 @@ def until(done: Callable[[], object], seconds: float = 60) -> None:
 
 def send(kafka: Kafka, topic: str, *records: Record) -> None:
     """Send records, and wait until the broker has them."""
-    producer = kafka.producer(**{"log_level": 0})
+    producer = kafka.producer()
     for record in records:
         producer.produce(
             topic,
@@ -81,7 +81,6 @@ def transaction(kafka: Kafka, topic: str, *values: str) -> Iterator[Producer]:
     settings: dict[str, str | int] = {
         "transactional.id": f"{topic}-{values}",
         "transaction.timeout.ms": 600_000,
-        "log_level": 0,
     }
     producer = kafka.producer(**settings)
     producer.init_transactions(30)

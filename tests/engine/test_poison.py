@@ -50,7 +50,7 @@ def poisoned(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[Top
     builder = StreamsBuilder(f"poison-{name}")
     builder.table(name, CONSUMED)
     topology = builder.build()
-    settings: dict[str, str | int] = {"message.max.bytes": LARGEST, "log_level": 0}
+    settings: dict[str, str | int] = {"message.max.bytes": LARGEST}
     producer = kafka.producer(**settings)
     sent: dict[Place, Sent] = {}
     ends = [0] * PARTITIONS

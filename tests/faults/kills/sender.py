@@ -125,7 +125,7 @@ class Sender:
         return producer
 
     def _producer(self, **more: Setting) -> Producer:
-        patient: dict[str, Setting] = {"message.timeout.ms": 300_000, "log_level": 0}
+        patient: dict[str, Setting] = {"message.timeout.ms": 300_000}
         return self.kafka.producer(**patient, **more)
 
 
