@@ -36,6 +36,12 @@ TRIES = 5  # lost races before columns are added no more
 WITHOUT_ZONE = "timestamp_ntz"  # a type that old readers of Delta do not know
 APPEARS = 20  # looks: the commit that creates a table takes a tenth of the time
 
+CREATED_BESIDE = (  # Delta's error classes for a table that another run creates at this moment
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",  # its log is begun, not yet committed
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",  # it was not there a moment ago: its anchor is another
+    "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so are its columns
+)
+
 DEFINITION = "tidetable.definition"
 """The property that holds what the table was computed by: a landing's columns, a table's plan."""
 
@@ -58,7 +64,7 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
     with noted(session, anchor):
-        with races("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"):  # the other one's log is begun, not yet committed
+        with races(*CREATED_BESIDE):
             session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
         state = _appearing(path, table)
         if state is None:

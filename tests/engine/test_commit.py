@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark.errors import PySparkException
@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from spark.engine import commit, merge, table
 from spark.engine import position as positions
 from spark.engine.commit import APP, METADATA, NUMBER
+from spark.engine.errors import condition
 from spark.engine.position import RETIRED, Position, State
 from tests.lake import listed
 
@@ -168,6 +169,38 @@ def test_two_that_create_a_table_agree_on_its_epoch(engine: Engine, tmp_path: Pa
         states = list(pool.map(create, range(3)))
     assert len({state.position.epoch for state in states}) == 1
     assert {state.version for state in states} == {0}
+
+
+@pytest.mark.parametrize(("columns", "error"), [("id bigint, name string", "PROPERTY"), ("id int", "SCHEME")])
+def test_a_table_that_another_creates_between_two_looks_of_delta_is_the_others(
+    session: SparkSession, engine: Engine, tmp_path: Path, columns: str, error: str
+) -> None:
+    """Spark looks whether the table is there, and Delta looks again. A name for its place passes the first look."""
+    path, met = str(tmp_path / "items"), []
+
+    class Overtaken:
+        """A session whose first statement begins before another's and goes on behind it."""
+
+        conf = session.conf
+
+        def sql(self, statement: str) -> DataFrame:
+            other = engine.session()
+            try:
+                schema = other.createDataFrame([], columns).schema
+                self.winner = table.create(other, path, "shop/items", schema, "winner", "{}")
+            finally:
+                other.stop()
+            passed = statement.replace(f"IF NOT EXISTS delta.`{path}`", "overtaken")
+            try:
+                return session.sql(passed.replace("USING delta", f"USING delta LOCATION '{path}'"))
+            except PySparkException as raised:
+                met.append(condition(raised))
+                raise
+
+    overtaken = Overtaken()
+    assert Made(cast("SparkSession", overtaken), path, "shop/items").state == overtaken.winner
+    assert len(met) == 1
+    assert error in met[0]
 
 
 def test_a_log_without_a_commit_is_no_table(make: Make, tmp_path: Path) -> None:
