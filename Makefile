@@ -1,13 +1,13 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults kills protocol fuzz conformance record check fmt bench up down ui
+.PHONY: help setup demo test thorough faults kills protocol fuzz conformance record check fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
 BIN := .venv/bin
 READY := .venv/.ready
-# The folders whose tests take seconds; `make test` runs them all.
+# The folders whose tests take seconds.
 FAST := $(wildcard tests/topology tests/operators)
 
 help: ## List the targets
@@ -18,7 +18,10 @@ setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; q
 demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 	$(BIN)/python -m dagster_project.demo
 
-test: $(READY) ## All tests, on two workers; ARGS="tests/engine -k land" picks some
+test: $(READY) ## The tests, on two workers, half an hour; ARGS="tests/engine -k land" picks some
+	$(BIN)/pytest -n 2 -m "not thorough" $(ARGS)
+
+thorough: $(READY) ## These and the longer ones, which CI does not run, an hour
 	$(BIN)/pytest -n 2 $(ARGS)
 
 faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it, two hours; ARGS="--resume" goes on

@@ -6,6 +6,7 @@ One job of each topology ticks.
 # Annotations are not deferred here: Dagster reads those of an op as objects.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -47,6 +48,10 @@ class NameClash(Exception):
     """Two names that Dagster cannot tell apart."""
 
 
+class Circle(Exception):
+    """Topologies that read, through each other, what they publish."""
+
+
 def assets(
     topologies: Sequence[Topology], lakehouse: Lakehouse, suites: Mapping[str, Suite]
 ) -> list[dg.AssetsDefinition]:
@@ -54,6 +59,7 @@ def assets(
 
     Raises:
         NameClash: two names differ only in characters that Dagster does not have in names.
+        Circle: a table is computed from a topic that is published from it; Dagster has no order for that.
     """
     _check_names(topologies)
     made = [_topics(topologies)] if observed(topologies) else []
@@ -63,6 +69,7 @@ def assets(
             _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
         ]
         made += [_published(topology, table, lakehouse) for table in topology.tables if table.topic is not None]
+    _check_circles(made)
     return made
 
 
@@ -81,6 +88,15 @@ def _check_names(topologies: Sequence[Topology]) -> None:
         names += [word(topology.name, table.name) for table in topology.tables]
     if clashes := sorted(name for name, count in Counter(names).items() if count > 1):
         raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
+
+
+def _check_circles(made: Sequence[dg.AssetsDefinition]) -> None:
+    reads = {spec.key: {dep.asset_key for dep in spec.deps} for one in made for spec in one.specs}
+    try:
+        TopologicalSorter(reads).prepare()
+    except CycleError as error:
+        circle = " -> ".join(key.to_user_string() for key in error.args[1])
+        raise Circle(f"{circle}: topologies would read their own answers; publish to another topic") from error
 
 
 def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedAssetJobDefinition":

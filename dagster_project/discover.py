@@ -28,10 +28,11 @@ def topologies() -> tuple[Topology, ...]:
     for module in iter_modules(package.__path__):
         path = Path(package.__path__[0], f"{module.name}.py")
         topology = _topology(f"{package.__name__}.{module.name}", path)
-        if topology.name in found:
-            other = found[topology.name][1]
-            raise BrokenTopology(f"{path} and {other} both hold a topology {topology.name!r}; rename one of them")
-        found[topology.name] = topology, path
+        folder = topology.name.lower()  # case does not count on some file systems
+        if folder in found:
+            twin, other = found[folder]
+            raise BrokenTopology(f"{path} holds {topology.name!r}, and {other} {twin.name!r}: one name; change one")
+        found[folder] = topology, path
     return tuple(topology for _, (topology, _) in sorted(found.items()))
 
 

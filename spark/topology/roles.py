@@ -29,7 +29,7 @@ _UNITS = frozenset(
     for plural in ("", "s")
 )
 _BEFORE_OPERANDS = ("and", "between", "case", "div", "else", "ilike", "like", "not", "or", "rlike", "then", "when")
-_TAKE_UNITS = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
+_TAKE_UNITS = ("dateadd", "date_add", "datediff", "date_diff", "timediff", "timestampadd", "timestampdiff")
 _CASTS = ("cast", "try_cast")
 # What an expression may cast to, although no column can be declared so.
 _ONLY_CAST = ("char", "character", "interval", "varchar", "void")

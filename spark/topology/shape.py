@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spark.topology.refused import REPLAYED, is_aggregate, refused_aggregate, refused_call
+from spark.topology.functions import REPLAYED, is_aggregate, refused_aggregate, refused_call, wrong_call
 from spark.topology.roles import Roles, depths
 
 _WANT_AN_OPERAND = (
@@ -88,13 +88,30 @@ def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
         if sql.at(index + 1).kind == "string" and _MOVING_DATE.match(sql.at(index + 1).text):
             raise sql.wrong(index, f"{token.text} {sql.at(index + 1).text} {REPLAYED[0]}", REPLAYED[1])
     for start, end in found.names("function"):
-        name = sql.at(end - 1).name.lower()
+        name, given = sql.at(end - 1).name.lower(), _given(found, end)
         if but_aggregates and is_aggregate(name):
             refused = refused_aggregate(name, sql.before(start - 1).text.lower() if sql.before(start).is_("(") else "")
         else:
-            refused = refused_call(name, has_arguments=not sql.at(end + 1).is_(")"))
+            refused = refused_call(name, given)
+        if refused is None and end == start + 1 and sql.at(start).kind == "word":
+            refused = wrong_call(name, given)
         if refused is not None:
             raise sql.wrong(start, f"{name}() {refused[0]}", refused[1])
+
+
+def _given(found: Roles, opens: int) -> int | None:
+    """How many arguments a call has; None where words stand between them, as in `substring(name FROM 2)`."""
+    depth, inside = depths(found.sql.tokens), opens + 1
+    if found.sql.at(inside).is_(")"):
+        return 0
+    given = 1
+    while depth[inside] > depth[opens]:
+        if depth[inside] == depth[opens] + 1:
+            given += found.sql.at(inside).is_(",")
+            if found.roles[inside] == "word" and found.sql.at(inside).is_("for", "from", "in", "placing"):
+                return None
+        inside += 1
+    return given
 
 
 def _is_missing(found: Roles, index: int) -> bool:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from spark.topology.ddl import fields, quoted
 from spark.topology.errors import Place, TopologyError, did_you_mean, shown
+from spark.topology.functions import is_aggregate, refused_word
 from spark.topology.nodes import Column
-from spark.topology.refused import is_aggregate, refused_word
 from spark.topology.roles import Roles, depths, roles
 from spark.topology.shape import check_one, check_row_alone, check_shape
 from spark.topology.tokens import Sql, Token, lex, text_of

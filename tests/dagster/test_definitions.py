@@ -13,7 +13,7 @@ from types import ModuleType
 import dagster as dg
 import pytest
 
-from assets.factory import NameClash, assets
+from assets.factory import Circle, NameClash, assets
 from assets.gates import BrokenSuite, suites
 from dagster_project import discover
 from dagster_project.definitions import defs
@@ -133,6 +133,40 @@ def test_names_that_dagster_cannot_tell_apart_are_refused() -> None:
         definitions(named("a", "x-y", "x.y"))
 
 
+def test_topologies_that_would_read_their_own_answers_are_refused() -> None:
+    def answering(name: str, asked: str, answer: str) -> Topology:
+        builder = StreamsBuilder(name)
+        topic = builder.table(asked, Consumed.json(key="id bigint", value="v int"))
+        topic.filter("v > 1").materialize("answers").to(answer)
+        return builder.build()
+
+    with pytest.raises(Circle, match="kafka/y -> b/landing/y -> b/y -> b/answers -> kafka/x"):
+        definitions(answering("a", "x", "y"), answering("b", "y", "x"))
+    assert definitions(answering("a", "x", "y"), answering("b", "y", "z"))
+
+
+def test_topologies_whose_names_differ_in_case_alone_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written(
+        monkeypatch, tmp_path, "one", "from tests.dagster.test_definitions import named; topology = named('shop', 't')"
+    )
+    written(
+        monkeypatch, tmp_path, "two", "from tests.dagster.test_definitions import named; topology = named('Shop', 't')"
+    )
+    with pytest.raises(discover.BrokenTopology, match=r"two\.py holds 'Shop', and .*one\.py 'shop': one name"):
+        discover.topologies()
+
+
+def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str) -> None:
+    """A file in the folder of topologies."""
+    folder = ModuleType("other_topologies")
+    folder.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, folder.__name__, folder)
+    monkeypatch.setattr(discover, "package", folder)
+    (tmp_path / f"{name}.py").write_text(text)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -144,11 +178,7 @@ def test_names_that_dagster_cannot_tell_apart_are_refused() -> None:
 def test_a_broken_topology_file_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str, message: str
 ) -> None:
-    folder = ModuleType("broken_topologies")
-    folder.__path__ = [str(tmp_path)]
-    monkeypatch.setitem(sys.modules, folder.__name__, folder)
-    monkeypatch.setattr(discover, "package", folder)
-    (tmp_path / f"{name}.py").write_text(text)
+    written(monkeypatch, tmp_path, name, text)
     with pytest.raises(discover.BrokenTopology, match=message):
         discover.topologies()
 

@@ -6,6 +6,8 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from spark.engine import table
 from spark.engine.doors import Doors
 from spark.engine.errors import PlanChanged
@@ -108,6 +110,7 @@ def counted(orders: str, value: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_groups_go_on_when_their_topic_gains_a_column_although_no_record_has_it_yet(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
@@ -123,6 +126,7 @@ def test_groups_go_on_when_their_topic_gains_a_column_although_no_record_has_it_
     assert audit(doors, after, after.table("counted")).holds
 
 
+@pytest.mark.thorough
 def test_a_table_that_another_run_computed_meanwhile_is_gone_on_from(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ CLOCKS = {
 }
 
 
+@pytest.mark.thorough
 def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
     builder = StreamsBuilder("clocks")
     names = {}

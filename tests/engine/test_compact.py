@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from deltalake import DeltaTable
 
 from spark.engine.compact import compact
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from spark.engine.doors import Doors
 
 
+@pytest.mark.thorough
 def test_a_table_that_nothing_changes_for_long_is_still_read(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:

@@ -93,6 +93,7 @@ def died(*_: object) -> None:
     raise InterruptedError
 
 
+@pytest.mark.thorough
 def test_a_step_that_died_while_its_table_gained_a_column_is_taken_up(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def gained(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[Topol
     return before, after
 
 
+@pytest.mark.thorough
 def test_a_run_of_the_older_definition_that_steps_meanwhile_is_noticed(
     doors: Doors, gained: tuple[Topology, Topology], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_run_of_the_older_definition_that_steps_meanwhile_is_noticed(
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
 
 
+@pytest.mark.thorough
 def test_a_run_of_the_older_definition_that_commits_behind_the_gain_is_overtaken(
     doors: Doors, gained: tuple[Topology, Topology]
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_run_of_the_older_definition_that_commits_behind_the_gain_is_overtaken
     assert all(isinstance(one, Audited) and one.holds for one in audits(doors, after, after.table("taken")))
 
 
+@pytest.mark.thorough
 def test_two_runs_that_gain_a_column_at_once_agree(
     doors: Doors, gained: tuple[Topology, Topology], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +216,7 @@ def test_two_runs_that_gain_a_column_at_once_agree(
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
 
 
+@pytest.mark.thorough
 def test_a_run_that_died_between_columns_and_their_commit_hides_no_step_of_the_older_definition(
     doors: Doors, gained: tuple[Topology, Topology], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +235,7 @@ def test_a_run_that_died_between_columns_and_their_commit_hides_no_step_of_the_o
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
 
 
+@pytest.mark.thorough
 def test_a_table_that_has_not_gained_its_columns_yet_is_audited_and_restored(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

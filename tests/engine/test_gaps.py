@@ -191,6 +191,7 @@ def test_gaps_that_compaction_leaves_are_no_loss(doors: Doors, kafka: Kafka, top
     assert lake.rows(doors, made, name) == {1: {"name": "3"}, **kept}
 
 
+@pytest.mark.thorough
 def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_and_streams_are_refused(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession, tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
     assert gaps(copy, other, "names") == [(name, None, 2, 3)], "not by another definition either"
 
 
+@pytest.mark.thorough
 def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledger(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_version_of_several_transactions_goes_on_where_it_was_left(world: Worl
     assert changes(world.kafka, sink) == expected(0, 2)
 
 
+@pytest.mark.thorough
 def test_no_transaction_is_open_while_what_comes_next_is_computed_or_fetched(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +394,7 @@ def test_a_rebuild_publishes_what_it_corrected_alone(world: World, tmp_path: Pat
     assert changes(world.kafka, sink) == [*expected(0, 1), (2, {"amount": 2000, "note": "zwölf"})]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small")
 def test_a_table_whose_columns_were_replaced_goes_on_by_the_difference_of_its_versions(
     world: World, tmp_path: Path
@@ -568,6 +570,7 @@ def priced(items: str, sink: str, *columns: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small")
 def test_a_version_that_was_begun_is_ended_with_the_columns_it_had(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
@@ -596,6 +599,7 @@ def test_a_version_that_was_begun_is_ended_with_the_columns_it_had(
     assert {key: value["amount"] for key, value in newest.items()} == {1: 1, 2: 2, 3: 2, 4: 2}
 
 
+@pytest.mark.thorough
 def test_the_stored_changes_of_a_table_are_published_in_the_order_of_its_commits(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -128,6 +128,7 @@ def counting(topic: str, limit: int | None) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_a_streams_record_that_is_let_in_later_is_late_only_by_its_time(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_streams_record_that_is_let_in_later_is_late_only_by_its_time(
     holds(doors, trusting)
 
 
+@pytest.mark.thorough
 def test_a_stream_never_looks_up_what_was_overtaken_before_it_decoded(
     doors: Doors, kafka: Kafka, topic: Callable[..., str], strictly: tuple[str, Callable[..., None]]
 ) -> None:

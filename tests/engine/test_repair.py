@@ -140,6 +140,7 @@ def test_an_audit_of_a_lookup_only_join_finds_a_row_that_nobody_looked_up(
     assert [row["order_id"] for row in found.sample] == [1]
 
 
+@pytest.mark.thorough
 def test_a_rebuild_of_a_lookup_only_join_looks_everything_up_again(story: Story, tmp_path: Path) -> None:
     doors, target = copied(story.last.doors, story.topology, tmp_path), story.topology.table("looked_up")
     done = rebuild(doors, story.topology, target, "rebuild")
@@ -264,6 +265,7 @@ def died(*_arguments: object, **_options: object) -> None:
     raise Died
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("place", "select"),
     [
@@ -293,6 +295,7 @@ def test_a_rebuild_that_died_is_resumed_by_the_next_one(
     check(copy, changed, {key: key * 3 for key in range(6)})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("select", [("v * 3 AS twice", "'never null' AS kind"), ("v * 3 AS twice", "v AS once")])
 def test_a_rebuild_that_died_behind_its_anchor_is_resumed_by_a_step(
     copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...]
@@ -306,6 +309,7 @@ def test_a_rebuild_that_died_behind_its_anchor_is_resumed_by_a_step(
     check(copy, changed, {key: key * 3 for key in range(6)})
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_cannot_be_closed_is_not_left(copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = chain(stepped, ("v * 3 AS twice", "'never null' AS kind"))
     before = lake.state(copy, changed, "computed")
@@ -329,6 +333,7 @@ def test_a_table_whose_position_is_lost_is_rebuilt(copy: Doors, stepped: str, se
     check(copy, topology, {key: key * 2 for key in range(6)})
 
 
+@pytest.mark.thorough
 def test_a_landing_that_others_changed_is_refused_and_a_rebuild_goes_on_from_it(
     copy: Doors, stepped: str, session: SparkSession
 ) -> None:
@@ -362,6 +367,7 @@ def test_a_table_that_somebody_else_made_is_never_rebuilt(copy: Doors, stepped: 
     assert lake.listed(where) == [{"theirs": 1}]
 
 
+@pytest.mark.thorough
 def test_what_follows_a_stream_of_another_definition_is_refused_until_it_is_rebuilt(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -52,6 +52,7 @@ def click(at: int) -> Record:
     return Record("ada", {"sku": "pen"}, timestamp=SINCE + at)
 
 
+@pytest.mark.thorough
 def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from spark.engine.doors import Doors
     from spark.engine.tick import Ticked
 
+pytestmark = pytest.mark.thorough
+
 PAGE = Path(__file__).parents[2] / "docs" / "schema.md"
 
 

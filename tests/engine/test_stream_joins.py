@@ -188,6 +188,7 @@ def test_a_version_is_what_its_span_yields(played: Played, name: str) -> None:
         assert audited.holds, (version, audited.sample)
 
 
+@pytest.mark.thorough
 def test_a_rebuild_replays_the_spans_and_puts_right_what_somebody_broke(played: Played) -> None:
     doors, made, _ = played
     before = sorted(map(shown, lake.listed(lake.path(doors, made, "either"))), key=repr)

@@ -238,6 +238,7 @@ def doubled(items: str, value: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_the_stored_changes_of_a_table_that_was_replaced_go_on_behind_a_rebuild(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
@@ -264,6 +265,7 @@ def kept(clicks: str, cheapest: int) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_a_step(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from spark.engine.doors import Doors
 from spark.engine.repair import audit
 from spark.engine.step import step
@@ -83,6 +85,7 @@ def taken(doors: Doors, made: Topology) -> int:
     return sum(offset for at in release.cut.values() for offset in at.offsets.values())
 
 
+@pytest.mark.thorough
 def test_a_backlog_in_slices_is_what_it_is_in_one_piece(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
     names = {name: topic(name, 2) for name in ("clicks", "buys", "orders", "customers", "titles")}
     for name, records in backlog(random.Random(1), 0).items():

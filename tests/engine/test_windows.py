@@ -125,6 +125,7 @@ def test_windows_follow_their_topic_tick_by_tick(
         late(doors, other, other.table("final"), limit=10)
 
 
+@pytest.mark.thorough
 def test_windows_are_rebuilt_by_the_spans_they_were_computed_in(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:

@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
@@ -92,9 +92,10 @@ class Process:
         return _until(lambda: _status(self.process.pid) in (psutil.STATUS_STOPPED, None)) and self.process.is_alive()
 
     def told(self, how: signal.Signals) -> None:
-        """Send a signal."""
+        """Send a signal, unless it has ended."""
         if self.process.is_alive():
-            os.kill(int(self.process.pid or 0), how)
+            with suppress(ProcessLookupError):  # it ended just now
+                os.kill(int(self.process.pid or 0), how)
 
     def hit(self) -> Hit:
         """Where it is of the effect at its place."""

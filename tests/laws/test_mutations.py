@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Join, Latest, Node, Scan
 
 
+pytestmark = pytest.mark.thorough
+
+
 @dataclass(frozen=True)
 class Bug:
     """Something in the place of a function of a module, and the law that it breaks for a plan."""

@@ -40,6 +40,7 @@ def session(engine: Engine) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 def test_an_operator_over_an_operator_keeps_the_laws(session: SparkSession, name: str) -> None:
     check(session, NESTINGS[name], seed=len(name), count=WORLDS, meaning=MEANING)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from resources.engine import Engine
     from spark.topology.nodes import Join, Scan, StreamJoin
 
+pytestmark = pytest.mark.thorough
+
 WORLDS = 60
 
 

@@ -68,7 +68,8 @@ JOIN = Place("join of t with u", Line("here.py", 1), {"left": COLUMNS, "right": 
         "mask(name, lowerChar => 'y')",
         "array()",
         "(((a)))",
-        "some_function_of_the_cluster(a)",
+        "timediff(HOUR, end, end) > 1",
+        "`added_to_the_cluster`(a) + catalog.schema.added(b)",
     ],
 )
 def test_what_spark_accepts_is_accepted(sql: str) -> None:
