@@ -130,7 +130,7 @@ def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, D
         ("10 div v", "DIVIDE_BY_ZERO"),
         ("cast(text AS int)", "'two' of the type \"STRING\" cannot be cast"),
         ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0"),
-        ("no_such_function(v)", "no_such_function"),
+        ("`no_such_function`(v)", "no_such_function"),
     ],
 )
 def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
