@@ -143,6 +143,7 @@ def test_a_step_run_twice_commits_nothing_and_starts_no_spark(story: Story) -> N
         assert lake.versions(idle, story.topology, name) == story.last.versions[name]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("few", [50_000, 1])
 def test_a_span_of_several_commits_is_stepped_at_once(
     story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int

@@ -198,6 +198,7 @@ def told(items: str, makers: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_the_newest_of_the_stored_changes_of_a_table_are_its_rows(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:

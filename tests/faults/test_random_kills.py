@@ -104,6 +104,7 @@ def check(capsys: pytest.CaptureFixture[str], found: Survived) -> None:
     assert verdict.holds, (verdict.lost[:10], verdict.duplicated[:10], verdict.wrong[:10])
 
 
+@pytest.mark.thorough
 def test_a_client_killed_again_and_again_at_any_moment_loses_and_repeats_nothing(
     engine: Engine, kafka: Kafka, topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
