@@ -71,6 +71,12 @@ def depths(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
+def closes(tokens: Sequence[Token], opened: int) -> int:
+    """The bracket that closes the one at an index."""
+    depth = depths(tokens)
+    return next(index for index in range(opened + 1, len(tokens)) if depth[index] == depth[opened])
+
+
 def roles(sql: Sql) -> Roles:
     """The role of every token of an expression."""
     folded = _fold_types(sql)

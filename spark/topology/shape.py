@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spark.topology.functions import REPLAYED, is_aggregate, refused_aggregate, refused_call, wrong_call
-from spark.topology.roles import Roles, depths
+from spark.topology.roles import Roles, closes, depths
 
 _WANT_AN_OPERAND = (
     *(
@@ -101,17 +101,12 @@ def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
 
 def _given(found: Roles, opens: int) -> int | None:
     """How many arguments a call has; None where words stand between them, as in `substring(name FROM 2)`."""
-    depth, inside = depths(found.sql.tokens), opens + 1
-    if found.sql.at(inside).is_(")"):
-        return 0
-    given = 1
-    while depth[inside] > depth[opens]:
-        if depth[inside] == depth[opens] + 1:
-            given += found.sql.at(inside).is_(",")
-            if found.roles[inside] == "word" and found.sql.at(inside).is_("for", "from", "in", "placing"):
-                return None
-        inside += 1
-    return given
+    tokens, depth = found.sql.tokens, depths(found.sql.tokens)
+    inside = range(opens + 1, closes(tokens, opens))
+    own = [index for index in inside if depth[index] == depth[opens] + 1]
+    if any(found.roles[index] == "word" and tokens[index].is_("for", "from", "in", "placing") for index in own):
+        return None
+    return 1 + sum(tokens[index].is_(",") for index in own) if inside else 0
 
 
 def _is_missing(found: Roles, index: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -10,9 +9,9 @@ from spark.topology.ddl import fields, quoted
 from spark.topology.errors import Place, TopologyError, did_you_mean, shown
 from spark.topology.functions import is_aggregate, refused_word
 from spark.topology.nodes import Column
-from spark.topology.roles import Roles, depths, roles
+from spark.topology.roles import Roles, closes, depths, roles
 from spark.topology.shape import check_one, check_row_alone, check_shape
-from spark.topology.tokens import Sql, Token, lex, text_of
+from spark.topology.tokens import Sql, lex, text_of
 
 _OWN_TYPES = {"_timestamp": "timestamp", "_topic": "string", "_partition": "int", "_offset": "bigint"}
 # A plan does not hold their types: they are the landing's business.
@@ -96,7 +95,7 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
 def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
     """Where the calls of aggregates begin, and where their arguments' brackets open and close."""
     return [
-        (start, end, _closes(found.sql.tokens, end))
+        (start, end, closes(found.sql.tokens, end))
         for start, end in found.names("function")
         if is_aggregate(found.sql.at(end - 1).name.lower())
     ]
@@ -175,9 +174,9 @@ def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
     """The type of a field or an element, where it is known, and the index of the token behind it."""
     if sql.at(at).is_("["):
         if sql.at(at + 1).kind == "string":  # of an array of structs it is a field
-            return None, _closes(sql.tokens, at) + 1
+            return None, closes(sql.tokens, at) + 1
         element = type_.removeprefix("array<").removesuffix(">") if type_ and type_.startswith("array<") else None
-        return element, _closes(sql.tokens, at) + 1
+        return element, closes(sql.tokens, at) + 1
     if type_ is None or type_.startswith(("map<", "variant")):
         return None, at + 2
     name, struct = sql.at(at + 1).name, type_.removeprefix("array<")
@@ -218,16 +217,10 @@ def _cast_type(found: Roles) -> str | None:
     tokens = found.sql.tokens
     if len(tokens) > 2 and tokens[-2].is_("::") and _binds_closer(found, len(tokens) - 2):
         return tokens[-1].text or None
-    whole_call = found.roles[0] == "function" and _closes(tokens, 1) == len(tokens) - 1
+    whole_call = found.roles[0] == "function" and closes(tokens, 1) == len(tokens) - 1
     if whole_call and tokens[0].is_("cast", "try_cast") and tokens[-2].kind == "type":
         return tokens[-2].text or None
     return None
-
-
-def _closes(tokens: Sequence[Token], opened: int) -> int:
-    """The bracket that closes the one at an index."""
-    depth = depths(tokens)
-    return next(index for index in range(opened + 1, len(tokens)) if depth[index] == depth[opened])
 
 
 def _binds_closer(found: Roles, end: int) -> bool:
