@@ -47,7 +47,9 @@ def committing(fault: Fault) -> list[Cell]:
     return list({cell.errand: cell for cell in at if cell.errand in PLAYED[fault]}.values())
 
 
-@pytest.mark.parametrize("fault", [pytest.param("engine", marks=pytest.mark.thorough), "broker", "all"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[pytest.mark.thorough] * (fault == "engine")) for fault in PLAYED]
+)
 def test_a_server_that_dies_beside_commits_loses_and_repeats_nothing(
     servers: tuple[Playground, Worlds], fault: Fault
 ) -> None:

@@ -26,7 +26,7 @@ def test_every_function_of_the_engine_is_known(session: SparkSession) -> None:
     assert TAKES.keys() - names(session) == GRAMMAR
 
 
-def test_no_example_of_sparks_documentation_has_an_unknown_function_or_too_many_arguments(
+def test_no_example_of_sparks_documentation_has_an_unknown_function_or_a_wrong_number_of_arguments(
     session: SparkSession,
 ) -> None:
     told, tried = [], 0
