@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAKE = "TIDETABLE_TESTS_LAKE"
+SERVERS = "TIDETABLE_TESTS_SERVERS"
+"""Names a folder whose engine and broker are used, and left running for the next run of tests."""
+
 TOGETHER = (
     ("tests/dagster",),  # they share the topology that is shipped
     ("tests/faults/test_boundaries", "tests/faults/test_matrix"),  # and these a world
@@ -43,8 +47,9 @@ def pytest_sessionfinish(exitstatus: int) -> None:
     if WORKER:
         return
     lake = Path(os.environ[LAKE])
-    for server in servers(lake):
-        server.stop()
+    if SERVERS not in os.environ:
+        for server in servers(lake):
+            server.stop()
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         shutil.rmtree(lake, ignore_errors=True)
 
@@ -62,7 +67,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def servers(lake: Path) -> tuple[Engine, EmbeddedKafka]:
     """The two servers of a lake, running or not."""
-    return Engine(lake, memory="4g", cores="2"), EmbeddedKafka(lake)
+    home = Path(os.environ.get(SERVERS, lake))
+    return Engine(home, memory="4g", cores="2"), EmbeddedKafka(home)
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +104,10 @@ def kafka(_servers: tuple[Engine, EmbeddedKafka]) -> Kafka:
 def topic(kafka: Kafka) -> Callable[..., str]:
     """Make a topic of a name that no other test has: `topic("orders", partitions=2)` gives `orders-7`."""
     numbers = count(1)
+    run = f"{uuid.uuid4().hex[:6]}-" if SERVERS in os.environ else ""  # the broker has the topics of earlier runs
 
     def create(name: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
-        unique = f"{name}-{WORKER}{next(numbers)}"
+        unique = f"{name}-{run}{WORKER}{next(numbers)}"
         kafka.create_topic(unique, partitions, config)
         return unique
 
