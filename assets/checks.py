@@ -12,8 +12,9 @@ from assets.specs import word
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assets.gates import Suite, Verdict
-    from spark.engine.position import Gap
+    from assets.gates import Verdict
+    from assets.suites import Suite
+    from spark.engine.position import Gap, State
     from spark.engine.sync import Waiting
 
 VERSION = "delta/version"
@@ -41,16 +42,42 @@ def refused(suite: Suite, verdict: Verdict) -> dg.AssetCheckResult:
     return _result(suite, verdict, {})
 
 
-def passed(suite: Suite, verdict: Verdict, version: int) -> dg.AssetCheckResult:
-    """The check of a step that was committed as this version."""
-    return _result(suite, verdict, {VERSION: version})
+def passed(
+    instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, verdict: Verdict | None, state: State | None
+) -> dg.AssetCheckResult:
+    """The check of a step that left the table in a state: the verdict on its rows, or None where it had no new ones.
 
-
-def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, version: int) -> dg.AssetCheckResult:
-    """The check of a step without new rows: the standing version's own verdict.
-
-    What was committed without a verdict here was let through by the gate all the same.
+    Rows that were there before the suite, and fail it, are a warning: they were committed, and whoever reads the table
+    has them. Where there is neither a verdict nor a position that says that the suite saw the rows, nothing passed.
     """
+    gated = None if state is None else state.position.gated
+    if state is None or gated is None or gated.gate != suite.digest:
+        return _warned(suite, "The suite was not evaluated: there are no rows that it has seen.", {})
+    if gated.failing:
+        rows = ", ".join(f"{one} ({'all' if count is None else count})" for one, count in gated.failing.items())
+        return _warned(
+            suite,
+            f"Rows of version {gated.version} fail the suite; they were committed before it was as it is now: {rows}. "
+            f"Correct them at their source, then run `tidetable check`.",
+            {VERSION: state.data_version, "stored_rows_failing": sum(n or 0 for n in gated.failing.values())},
+        )
+    if verdict is None:
+        return _unchanged(instance, suite, key, state.data_version)
+    return _result(suite, verdict, {VERSION: state.data_version})
+
+
+def _warned(suite: Suite, description: str, metadata: dict[str, int]) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=False,
+        check_name=check_name(suite),
+        metadata=metadata,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=description,
+    )
+
+
+def _unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, version: int) -> dg.AssetCheckResult:
+    """The check of a step without new rows: what the step of the standing version said, if that was said here."""
     evaluation = _last_evaluation(instance, dg.AssetCheckKey(key, check_name(suite)))
     if evaluation is not None and evaluation.metadata.get(VERSION) == dg.MetadataValue.int(version):
         return dg.AssetCheckResult(
@@ -64,7 +91,8 @@ def unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, vers
         passed=True,
         check_name=check_name(suite),
         metadata={VERSION: version},
-        description="No new rows; those of this version passed the gate when they were committed.",
+        description="No new rows; every row passed the critical expectations of this suite when it was committed, "
+        "or when the suite was new.",
     )
 
 
@@ -131,20 +159,20 @@ def _last_evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> d
 
 
 def _result(suite: Suite, verdict: Verdict, committed: dict[str, int]) -> dg.AssetCheckResult:
-    held = verdict.evaluated - len(verdict.failures)
+    held = verdict.expectations - len(verdict.failures)
     metadata: dict[str, dg.MetadataValue | int | float | str] = {
-        "evaluated": verdict.evaluated,
+        "evaluated": verdict.expectations,
         "failed": len(verdict.failures),
-        "success_percent": 100.0 * held / verdict.evaluated,
+        "success_percent": 100.0 * held / verdict.expectations,
         **committed,
     }
     if verdict.worst is not None:
         metadata |= {"max_severity": verdict.worst, "failing_expectations": _table(verdict)}
     return dg.AssetCheckResult(
-        passed=verdict.worst in (None, "info"),
+        passed=verdict.evaluated and verdict.worst in (None, "info"),
         check_name=check_name(suite),
         metadata=metadata,
-        severity=dg.AssetCheckSeverity.ERROR if verdict.worst == "critical" else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.refuses else dg.AssetCheckSeverity.WARN,
         description="; ".join(failure.expectation for failure in verdict.failures) or "Every expectation held.",
     )
 

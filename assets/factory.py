@@ -13,7 +13,7 @@ import dagster as dg
 
 from assets import checks, metadata
 from assets.beta import beta
-from assets.gates import Refused, Suite, SuiteGate
+from assets.gates import Refused, SuiteGate
 from assets.lag import in_transactions
 from assets.retries import retried
 from assets.specs import (
@@ -27,6 +27,7 @@ from assets.specs import (
     topic_spec,
     word,
 )
+from assets.suites import Suite
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine import position as positions
@@ -212,11 +213,7 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
         state = stepped.after
         yield _materialized(path, state, metadata.of_step(stepped))
         if suite is not None and gate is not None:
-            version = 0 if state is None else state.data_version
-            if gate.verdict is None:
-                yield checks.unchanged(context.instance, suite, spec.key, version)
-            else:
-                yield checks.passed(suite, gate.verdict, version)
+            yield checks.passed(context.instance, suite, spec.key, gate.verdict, state)
         if waits:
             yield checks.synchronised(concerning(topology, table.name, waiting(lakehouse, topology)))
 

@@ -1,86 +1,80 @@
-"""Great Expectations before the commit: what a suite refuses is never published.
+"""A table's gate: expectations that rows must meet before they are committed, so that nothing bad is ever published.
 
-A suite is a JSON file in Great Expectations' own shape, `assets/expectations/<topology>.<table>.json`. It is evaluated
-on the rows that a step is about to merge, not on the whole table. A failed expectation of severity `critical` (the
+A suite is evaluated on the rows that a step is about to merge. A failed expectation of severity `critical` (the
 default) refuses the step, so the table keeps its last good version and the next tick tries again; `warning` and `info`
-are only told. Great Expectations is imported when a gate is first passed: it takes seconds.
+are only told. An expectation that could not be evaluated refuses the step, whatever its severity: what was not
+evaluated did not pass. Rows that are there before the suite is, are shown to it once; they stay, and the table's
+position says how many of them fail. Great Expectations is imported when a gate is first passed: it takes seconds.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
+from assets.suites import WORST_FIRST
 from spark.engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from great_expectations.core import ExpectationSuiteValidationResult
     from pyspark.sql import DataFrame
 
+    from assets.suites import Expectation, Severity, Suite
     from spark.topology import Topology
     from spark.topology.topology import Table
 
-FOLDER = Path(__file__).parent / "expectations"
 SAMPLE = 5  # failing rows shown for each expectation
-
-Severity = Literal["critical", "warning", "info"]
-WORST_FIRST: tuple[Severity, ...] = ("critical", "warning", "info")
-
-
-class BrokenSuite(Exception):
-    """A file of expectations that cannot be meant."""
-
-
-class _Expectation(TypedDict, total=False):
-    type: str
-    kwargs: dict[str, object]
-    severity: Severity
 
 
 class _Evaluated(TypedDict):
     success: bool
-    expectation_config: _Expectation
+    expectation_config: Expectation
     result: dict[str, object]
     exception_info: dict[str, object]
 
 
 @dataclass(frozen=True)
-class Suite:
-    """What must hold of a table's rows."""
-
-    name: str
-    path: Path
-    text: str
-    worst: Severity
-    """The severity of its strictest expectation."""
-
-
-@dataclass(frozen=True)
 class Failure:
-    """One expectation that did not hold: how many rows failed it (None: it is not about single rows), and a few."""
+    """One expectation that did not hold: how many rows failed it (None: it is not about single rows), and a few.
+
+    Or one that was not `evaluated`; then the sample is the reason.
+    """
 
     expectation: str
     severity: Severity
     rows: int | None
     sample: str
+    evaluated: bool = True
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a suite on the rows of one step."""
+    """What became of a suite on some rows: how many expectations it has, and those that did not hold, worst first."""
 
     suite: str
-    evaluated: int
+    expectations: int
     failures: tuple[Failure, ...]
 
     @property
     def worst(self) -> Severity | None:
         """The severity of the worst failure; None if everything held."""
         return next((s for s in WORST_FIRST if any(f.severity == s for f in self.failures)), None)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the rows must not be committed."""
+        return self.worst == "critical" or not self.evaluated
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether every expectation was evaluated."""
+        return all(failure.evaluated for failure in self.failures)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{failure.expectation}: {failure.sample}" for failure in self.failures)
 
 
 class Refused(EngineError):
@@ -92,62 +86,52 @@ class Refused(EngineError):
 
 
 class SuiteGate:
-    """Lets rows pass that no critical expectation refuses; keeps the verdict for who reports it."""
+    """Lets rows pass that no critical expectation refuses; keeps its verdicts for who reports them."""
 
     def __init__(self, topology: Topology, table: Table, suite: Suite) -> None:
         self.name = f"{topology.name}.{table.name}"
         self.key = table.plan.key
         self.suite = suite
+        self.digest = suite.digest
         self.verdict: Verdict | None = None
+        """On the rows of a step."""
+        self.stored: Verdict | None = None
+        """On the rows that were there already."""
 
     def __call__(self, batch: DataFrame) -> None:
-        """Evaluate the suite.
+        """Evaluate the suite on the rows of a step.
 
         Raises:
-            Refused: a critical expectation failed, or could not be evaluated.
+            Refused: a critical expectation failed, or one could not be evaluated.
         """
         self.verdict = evaluate(self.suite, batch, self.key)
-        if self.verdict.worst == "critical":
-            told = "; ".join(f"{failure.expectation}: {failure.sample}" for failure in self.verdict.failures)
+        if self.verdict.refuses:
             raise Refused(
-                f"{self.name}: the rows of this step fail {self.suite.path.name}, and nothing was committed ({told}). "
-                f"The next tick tries again: correct the records at their source, or the suite",
+                f"{self.name}: the rows of this step fail {self.suite.path.name}, and nothing was committed "
+                f"({self.verdict}). The next tick tries again: correct the records at their source, or the suite",
                 self.verdict,
             )
+
+    def look(self, rows: DataFrame) -> dict[str, int | None]:
+        """Evaluate the suite on rows that are there already: how many fail, by expectation.
+
+        Raises:
+            Refused: an expectation could not be evaluated.
+        """
+        self.stored = evaluate(self.suite, rows, self.key)
+        if not self.stored.evaluated:
+            raise Refused(
+                f"{self.name}: {self.suite.path.name} cannot be evaluated on the rows of the table, and nothing was "
+                f"committed ({self.stored}). Correct the suite",
+                self.stored,
+            )
+        return {failure.expectation: failure.rows for failure in self.stored.failures}
 
 
 def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate]:
     """A gate for every table of the topology that has a suite."""
     names = {table.name: found.get(f"{topology.name}.{table.name}") for table in topology.tables}
     return {name: SuiteGate(topology, topology.table(name), suite) for name, suite in names.items() if suite}
-
-
-def suites(topologies: Iterable[Topology], folder: Path = FOLDER) -> dict[str, Suite]:
-    """The suites by `<topology>.<table>`.
-
-    Raises:
-        BrokenSuite: a file is no suite, or is for a table that there is not.
-    """
-    tables = {f"{topology.name}.{table.name}" for topology in topologies for table in topology.tables}
-    found = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
-    for name in found.keys() - tables:
-        raise BrokenSuite(f"{found[name].path}: there is no table {name}; tables are: {', '.join(sorted(tables))}")
-    return found
-
-
-def _read(path: Path) -> Suite:
-    text = path.read_text()
-    try:
-        suite = json.loads(text)
-    except ValueError as error:
-        raise BrokenSuite(f"{path} is not JSON: {error}") from error
-    expectations = suite.get("expectations") if isinstance(suite, dict) else None
-    if not isinstance(expectations, list) or not isinstance(suite.get("name"), str) or expectations == []:
-        raise BrokenSuite(f'{path}: write {{"name": ..., "expectations": [{{"type": ..., "kwargs": {{...}}}}]}}')
-    severities = [expectation.get("severity", "critical") for expectation in expectations]
-    if strange := sorted(set(severities) - set(WORST_FIRST)):
-        raise BrokenSuite(f"{path}: severity {', '.join(strange)} is none of {', '.join(WORST_FIRST)}")
-    return Suite(suite["name"], path, text, min(severities, key=WORST_FIRST.index))
 
 
 def evaluate(suite: Suite, batch: DataFrame, key: tuple[str, ...]) -> Verdict:
@@ -158,8 +142,12 @@ def evaluate(suite: Suite, batch: DataFrame, key: tuple[str, ...]) -> Verdict:
         result = _validate(suite, batch, {"result_format": "SUMMARY", **shown})
     evaluated = [cast(_Evaluated, one.to_json_dict()) for one in result.results]
     failures = [_failure(one) for one in evaluated if not one["success"]]
+    # Great Expectations leaves out, with a line in its log, what it cannot make an expectation of.
+    if missing := len(suite.expectations) - len(evaluated):
+        why = "Great Expectations did not evaluate them; its log says why"
+        failures.append(Failure(f"{missing} expectations of {suite.path.name}", "critical", None, why, evaluated=False))
     failures.sort(key=lambda failure: WORST_FIRST.index(failure.severity))
-    return Verdict(suite.name, len(evaluated), tuple(failures))
+    return Verdict(suite.name, len(suite.expectations), tuple(failures))
 
 
 def _validate(suite: Suite, batch: DataFrame, result_format: dict[str, object]) -> ExpectationSuiteValidationResult:
@@ -186,6 +174,7 @@ def _failure(one: _Evaluated) -> Failure:
         config.get("severity", "critical"),
         rows if isinstance(rows, int) else None,
         json.dumps(sample, default=str) if raised is None else f"could not be evaluated: {raised}",
+        evaluated=raised is None,
     )
 
 

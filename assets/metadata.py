@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -17,7 +17,9 @@ from spark.engine.quarantine import Undecodable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from assets.gates import Verdict
     from assets.lag import Standing
+    from spark.engine.check import Checked
     from spark.engine.land import Landed
     from spark.engine.position import Position, State
     from spark.engine.publish import Published
@@ -92,6 +94,16 @@ def of_audit(audited: Audited) -> Metadata:
         "audit/differing": dg.MetadataValue.int(audited.differing),
         "audit/duration_s": dg.MetadataValue.float(audited.seconds),
         "audit/sample": dg.MetadataValue.json(json.loads(json.dumps(audited.sample, default=str))),
+    }
+
+
+def of_check(checked: Checked, verdict: Verdict) -> Metadata:
+    """Which version was looked at, how many expectations it fails, and which rows."""
+    return {
+        "check/version": dg.MetadataValue.int(checked.version or 0),
+        "check/failed": dg.MetadataValue.int(len(verdict.failures)),
+        "check/failing": dg.MetadataValue.json([asdict(failure) for failure in verdict.failures]),
+        "check/duration_s": dg.MetadataValue.float(checked.seconds),
     }
 
 

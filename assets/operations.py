@@ -12,11 +12,13 @@ import dagster as dg
 
 from assets import metadata
 from assets.failures import LASTING, PASSING
-from assets.gates import Suite, gates
+from assets.gates import gates
 from assets.lag import looked
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
+from assets.suites import Suite
 from resources.tidetable import Tidetable
+from spark.engine.check import check
 from spark.engine.errors import CannotRestore
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild
@@ -49,6 +51,7 @@ def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobD
         _audit(topology),
         _rebuild(topology, checked),
         _restore(topology),
+        _check(topology, checked),
         _quarantine_list(topology),
         _quarantine_replay(topology),
     ]
@@ -148,6 +151,35 @@ def _restore(topology: Topology) -> dg.JobDefinition:
         yield DONE
 
     return _job(topology, "restore", restore_table, "Put a table back to what it was at a version or a time.")
+
+
+def _check(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition:
+    @dg.op(
+        name=_name(topology, "check", "tables"),
+        config_schema={"tables": TABLES},
+        description="Shows every row of each table to its suite, and says how many fail; fails if one does critically.",
+    )
+    def check_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
+        wrong: list[str] = []
+        by_table = gates(topology, checked)
+        for table in [_table(topology, name) for name in context.op_config["tables"]] or topology.tables:
+            gate = by_table.get(table.name)
+            if gate is None:
+                context.log.info("%s has no suite", table.name)
+                continue
+            with retried(), _collected(wrong):
+                done = check(tidetable.doors(), topology, table, gate, context.run.run_id)
+                if gate.stored is None:
+                    context.log.info("%s has no rows yet", table.name)
+                    continue
+                yield _observed(topology, table.name, metadata.of_check(done, gate.stored))
+                if gate.stored.worst == "critical":
+                    wrong.append(f"{done.table} version {done.version}: {gate.stored}")
+        if wrong:
+            raise dg.Failure("; ".join(wrong), allow_retries=False)
+        yield DONE
+
+    return _job(topology, "check", check_tables, "Evaluate the suites of tables on all of their rows.")
 
 
 def _quarantine_list(topology: Topology) -> dg.JobDefinition:

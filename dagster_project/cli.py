@@ -17,13 +17,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from assets.failures import LASTING, LOST, PASSING
-from assets.gates import BrokenSuite, gates, suites
+from assets.gates import gates
 from assets.lag import fingerprint, looked, standings
+from assets.suites import BrokenSuite, suites
 from dagster_project import told
 from dagster_project.discover import BrokenTopology, topologies
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
+from spark.engine.check import check
 from spark.engine.compact import compact
 from spark.engine.errors import engine_died
 from spark.engine.land import Landed, capture, land
@@ -231,6 +233,32 @@ def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) ->
     if as_json:
         say(as_json, [told.audited_json(one) for one in audited])
     if any(isinstance(one, Audited) and not one.holds for one in audited):
+        raise click.exceptions.Exit(1)
+
+
+@main.command("check")
+@either_name
+@as_json
+def check_(name: str, as_json: bool) -> None:
+    """Evaluate the suites of tables on all of their rows, and say how many fail."""
+    topology, chosen = named(name, tables)
+    found = gates_of(topology)
+    if chosen is not None and chosen not in found:
+        raise click.UsageError(f"{name} has no suite: write assets/expectations/{name}.json")
+    doors, run, done = Settings.from_environment().doors(), new_run(), []
+    for gate_name in found if chosen is None else [chosen]:
+        gate = found[gate_name]
+        with progress.status(f"checking {gate_name}"):
+            checked = check(doors, topology, topology.table(gate_name), gate, run)
+        done.append((checked, gate.stored))
+        if not as_json:
+            for line in told.checked(checked, gate.stored):
+                out.print(line)
+    if as_json:
+        say(as_json, [told.checked_json(checked, verdict) for checked, verdict in done])
+    elif not done:
+        out.print(f"{name} has no suite")
+    if any(verdict is not None and verdict.worst == "critical" for _, verdict in done):
         raise click.exceptions.Exit(1)
 
 

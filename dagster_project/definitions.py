@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from assets.factory import assets, tick_job
-from assets.gates import Suite, suites
 from assets.maintenance import maintenance_job, maintenance_schedule
 from assets.operations import operations
 from assets.schedules import tick_schedule
 from assets.sensors import lag_sensor
+from assets.suites import Suite, suites
 from dagster_project.discover import topologies
 from dagster_project.settings import Settings
 from resources.tidetable import Tidetable

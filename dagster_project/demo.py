@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from assets.gates import gates, suites
+from assets.gates import gates
+from assets.suites import suites
 from dagster_project.settings import Settings
 from dagster_project.topologies.shop import topology
 from resources.embedded_kafka import EmbeddedKafka

@@ -24,7 +24,9 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assets.gates import Verdict
     from assets.lag import Standing
+    from spark.engine.check import Checked
     from spark.engine.late import Dropped
     from spark.engine.quarantine import Undecodable
     from spark.engine.sync import Waiting
@@ -137,6 +139,24 @@ def _reached(standing: Standing) -> str:
     cut = {} if standing.state is None else standing.state.position.cut
     offsets = {name.partition("/")[2]: sorted(at.offsets.items()) for name, at in sorted(cut.items())}
     return ", ".join(f"{topic} {' '.join(f'{p}:{offset}' for p, offset in its)}" for topic, its in offsets.items())
+
+
+def checked(done: Checked, verdict: Verdict | None) -> list[str]:
+    """What a suite says of all rows of a table: a line, and one for each expectation that does not hold."""
+    if verdict is None:
+        return [f"  check {dotted(done.table):<24} no rows yet"]
+    failed = f"{len(verdict.failures)} of {verdict.expectations} expectations fail" if verdict.failures else "holds"
+    lines = [f"  check {dotted(done.table):<24} version {done.version}: {failed}"]
+    for one in verdict.failures:
+        rows = "" if one.rows is None else f"{one.rows} rows, "
+        lines.append(escape(f"    {one.severity}: {one.expectation}: {rows}such as {one.sample}"))
+    return lines
+
+
+def checked_json(done: Checked, verdict: Verdict | None) -> Json:
+    """The same; `failures` is null where there was nothing to look at."""
+    failures = None if verdict is None else plain(verdict.failures)
+    return {"table": done.table, "version": done.version, "failures": failures, "seconds": done.seconds}
 
 
 def quarantine_grid(records: Sequence[Undecodable]) -> Grid:

@@ -72,6 +72,19 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Gated:
+    """What a gate says of all rows of a table: those that were there before it, and those that it let pass since.
+
+    `gate` is the gate's digest. `version` is the one whose rows it looked at, and `failing` how many of them failed it
+    there, by expectation (None: it is not about single rows).
+    """
+
+    gate: str
+    version: int
+    failing: dict[str, int | None]
+
+
+@dataclass(frozen=True)
 class Position:
     """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
 
@@ -84,7 +97,8 @@ class Position:
     versioned table that it looks up. `enforced` counts the steps that were made although an input was empty; `release`
     is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this table whose
     rows, and position, the commit put back: those in between are history, and stand no more. `gaps` is the ledger of
-    all that is missing, up to this commit (`on_data_loss="ledger"`).
+    all that is missing, up to this commit (`on_data_loss="ledger"`). `gated` is what the table's gate says of its rows;
+    None if there was none, or if it has not seen all of them.
     """
 
     table: str
@@ -104,6 +118,7 @@ class Position:
     release: Release | None = None
     restored: int | None = None
     gaps: tuple[Gap, ...] = ()
+    gated: Gated | None = None
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""
@@ -122,6 +137,8 @@ class Position:
         fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
         fields["floor"] = _by_partition(fields["floor"])
         fields["gaps"] = tuple(Gap(**gap) for gap in fields.get("gaps", ()))
+        if (gated := fields.get("gated")) is not None:
+            fields["gated"] = Gated(**gated)
         if (release := fields.get("release")) is not None:
             times = {topic: _by_partition(known) for topic, known in release["times"].items()}
             enforced = tuple(release["enforced"])

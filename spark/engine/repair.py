@@ -21,6 +21,7 @@ from spark.engine.step import (
     Stepped,
     named,
     overtaken,
+    passed,
     put_right,
     step,
     stored,
@@ -222,7 +223,10 @@ def rebuild(
             if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                 continue
             gaps = (*work.position.gaps, *(_unseen(work) if unseen else ()))
-            done = _rebuilt(doors, topology, replace(work, position=replace(work.position, whole=True, gaps=gaps)))
+            # It computes every row, and so shows every row to the gate.
+            gated = None if gate is None else passed(gate, work.before.version)
+            position = replace(work.position, whole=True, gaps=gaps, gated=gated)
+            done = _rebuilt(doors, topology, replace(work, position=position))
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")

@@ -76,6 +76,7 @@ def restore(
                 lateness=was.lateness,
                 enforced=was.enforced,
                 restored=found.version,
+                gated=was.gated,
             )
             try:
                 done = put_right(

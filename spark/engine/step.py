@@ -18,6 +18,7 @@ from spark.engine.definition import agreed, check_definition, check_landings, de
 from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged, condition
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
+from spark.engine.position import Gated
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
 from spark.operators.window import begun
@@ -55,10 +56,20 @@ Outcome = Literal["stepped", "positioned", "idle", "waiting"]
 
 
 class Gate(Protocol):
-    """Looks at the rows about to be merged, and raises if they must not be published."""
+    """Looks at the rows about to be merged, and raises if they must not be published.
+
+    Rows that were there before the gate was, or before it changed, it looks at once.
+    """
+
+    @property
+    def digest(self) -> str:
+        """Tells what the gate asks of rows from what any other does."""
 
     def __call__(self, batch: DataFrame) -> None:
         """`batch` holds the new rows at touched keys, with the table's own columns."""
+
+    def look(self, rows: DataFrame) -> dict[str, int | None]:
+        """How many of a table's rows fail, by expectation (None: it is not about single rows); they stay."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +123,23 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
             state = agreed(doors, topology, target, state, run)
         pins = pin(doors, topology, target)
         here = Pins({}, {}) if state is None else Pins(state.position.inputs, state.position.cut)
-        if (pins.inputs, pins.cut) == (here.inputs, here.cut) or not pins.inputs or _past(here, pins):
+        idle = (pins.inputs, pins.cut) == (here.inputs, here.cut) or not pins.inputs or _past(here, pins)
+        if idle and not _unseen(gate, state):
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
-        with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
+        until = replace(here, behind=pins.behind) if idle else pins
+        with named(topology, target), working(doors, topology, target, state, until, run, gate) as work:
             if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                 continue
-            done = _computed(work) if work.before.position.n == 0 else _advanced(work)
+            work = looked(work)
+            if idle:
+                done = positioned(work)
+            elif work.before.position.n == 0:
+                done = _computed(work)
+            else:
+                done = _advanced(work)
         if done is not None:
-            return replace(done, seconds=time.monotonic() - began)
+            return replace(done, waiting_for=pins.behind if idle else (), seconds=time.monotonic() - began)
     raise NotCommitted(
         f"{name}: {TRIES} times another run stepped first; is more than one tick of {topology.name} running?"
     )
@@ -184,12 +203,46 @@ def working(
             data_version=state.data_version,
             whole=False,
             restored=None,
+            gated=_gated(state, gate),
             enforced=state.position.enforced + pins.enforced,
         )
         with keeping(session) as keeps:
             yield Work(session, target, path, state, position, now, keeps, gate)
     finally:
         session.stop()
+
+
+def _gated(state: State, gate: Gate | None) -> Gated | None:
+    """What a gate says of a table's rows so far; None where there is no gate, or it has not seen them."""
+    if gate is None:
+        return None
+    if state.position.n == 0:
+        return passed(gate, state.version)
+    known = state.position.gated
+    return known if known is not None and known.gate == gate.digest else None
+
+
+def passed(gate: Gate, version: int) -> Gated:
+    """What a gate says that every row passes."""
+    return Gated(gate.digest, version, {})
+
+
+def _unseen(gate: Gate | None, state: State | None) -> bool:
+    """Whether a table has rows that its gate has not seen."""
+    return gate is not None and state is not None and state.position.n > 0 and _gated(state, gate) is None
+
+
+def looked(work: Work, again: bool = False) -> Work:
+    """Show the gate the rows that are there, unless it saw them; `again` even then."""
+    if work.gate is None or not (again or work.position.gated is None):
+        return work
+    seen = Gated(work.gate.digest, work.before.version, work.gate.look(stored(work)))
+    return replace(work, position=replace(work.position, gated=seen))
+
+
+def positioned(work: Work) -> Stepped | None:
+    """Commit the position alone. None: somebody else made this step."""
+    return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, work.position))
 
 
 def overtaken(state: State | None, work: Work) -> bool:
@@ -215,8 +268,7 @@ def _advanced(work: Work) -> Stepped | None:
 def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     source = touched(work.target.plan, span)
     if source is None:
-        nothing = work.session.read.format("delta").load(work.path).where("false")
-        return _done(work, "positioned", commit.append(nothing, work.path, work.position))
+        return positioned(work)
     _check_types(work, span.own, source)
     batch = kept(work, source, always=span.few)
     if not span.few:
@@ -259,7 +311,7 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
     plan = work.target.plan
     work, span, arrived = _timed(work, span)
     if still(plan, span):
-        return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, work.position))
+        return positioned(work)
     batch = emitted(work.target, span, work.position.n)
     _check_types(work, span.own, batch)
     done = _done(work, "stepped", commit.append(kept(work, batch), work.path, work.position))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -14,7 +15,7 @@ import dagster as dg
 import pytest
 
 from assets.factory import Circle, NameClash, assets
-from assets.gates import BrokenSuite, suites
+from assets.suites import BrokenSuite, suites
 from dagster_project import discover
 from dagster_project.definitions import defs
 from resources.lakehouse import Lakehouse
@@ -42,10 +43,10 @@ shop/products
 """
 
 
-def named(name: str, *topics: str) -> Topology:
+def named(name: str, *topics: str, value: str = "v int") -> Topology:
     builder = StreamsBuilder(name)
     for topic in topics:
-        builder.table(topic, Consumed.json(key="id bigint", value="v int"))
+        builder.table(topic, Consumed.json(key="id bigint", value=value))
     return builder.build()
 
 
@@ -186,7 +187,9 @@ def test_a_broken_topology_file_is_named(
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("a.nothing.json", {"name": "s", "expectations": [{"type": "t"}]}, "there is no table a.nothing"),
+        ("a.nothing.json", {"name": "s", "expectations": [{"type": "t"}]}, "suite of no table; name it .* one of: a.t"),
+        ("a.t.yaml", {"name": "s", "expectations": [{"type": "t"}]}, "suite of no table"),
+        ("a.t.json", {"name": "s", "expectations": [{"kwargs": {}}]}, "write {"),
         ("a.t.json", {"name": "s"}, "write {"),
         ("a.t.json", {"name": "s", "expectations": [{"type": "t", "severity": "fatal"}]}, "severity fatal is none"),
     ],
@@ -195,3 +198,66 @@ def test_a_broken_suite_is_named(tmp_path: Path, file: str, text: object, messag
     (tmp_path / file).write_text(json.dumps(text))
     with pytest.raises(BrokenSuite, match=f"{file}.*{message}"):
         suites([named("a", "t")], tmp_path)
+
+
+BETWEEN = "expect_column_values_to_be_between"
+
+
+@pytest.mark.parametrize(
+    ("expectation", "message"),
+    [
+        (
+            {"type": BETWEEN, "kwargs": {"column": "valeu", "min_value": 0}},
+            f"{BETWEEN} is about 'valeu', which a.t does not have (did you mean 'value'?); its columns are: id, value",
+        ),
+        (
+            {"type": "expect_column_pair_values_to_be_equal", "kwargs": {"column_A": "id", "column_B": "x"}},
+            "expect_column_pair_values_to_be_equal is about 'x', which a.t does not have; its columns are: id, value",
+        ),
+        (
+            {"type": BETWEEN, "kwargs": {"column": "id", "min_value": "zero"}},
+            f"{BETWEEN} compares 'id' of a.t, which is bigint, with min_value 'zero': write a value of that type",
+        ),
+        (
+            {"type": BETWEEN, "kwargs": {"column": "value", "max_value": 5}},
+            f"{BETWEEN} compares 'value' of a.t, which is string, with max_value 5: write a value of that type",
+        ),
+    ],
+)
+def test_a_suite_names_the_column_that_a_table_does_not_have_or_that_is_of_another_type(
+    tmp_path: Path, expectation: object, message: str
+) -> None:
+    (tmp_path / "a.t.json").write_text(json.dumps({"name": "s", "expectations": [expectation]}))
+    with pytest.raises(BrokenSuite, match=re.escape(message)):
+        suites([named("a", "t", value="value string")], tmp_path)
+
+
+def test_great_expectations_judges_names_and_arguments_when_definitions_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDETABLE_CACHE", str(tmp_path / "cache"))
+    right = {"type": BETWEEN, "kwargs": {"column": "id", "min_value": 0}}
+    misspelt = [
+        {"type": "expect_column_values_to_be_betwen", "kwargs": {"column": "id", "min_value": 0}},
+        {"type": BETWEEN, "kwargs": {"column": "id", "min_value": 0, "max_valu": 9}, "severity": "warning"},
+        {"type": BETWEEN, "kwargs": {"column": "id", "min_value": [1]}},
+    ]
+    folder = tmp_path / "expectations"
+    folder.mkdir()
+    file = folder / "a.t.json"
+    file.write_text(json.dumps({"name": "s", "expectations": [right, *misspelt]}))
+    with pytest.raises(BrokenSuite) as broken:
+        suites([named("a", "t")], folder)
+    told = str(broken.value).splitlines()
+    unknown = "Great Expectations has no expect_column_values_to_be_betwen"
+    assert told[0] == f"{file}: expectation 2: {unknown} (did you mean '{BETWEEN}'?)"
+    assert told[1] == (
+        f"{file}: expectation 3, {BETWEEN}: max_valu: extra fields not permitted (did you mean 'max_value'?)"
+    )
+    assert told[2].startswith(f"{file}: expectation 4, {BETWEEN}: min_value: ")
+
+    file.write_text(json.dumps({"name": "s", "expectations": [right]}))
+    assert list(suites([named("a", "t")], folder)) == ["a.t"]
+    # The same text is not asked about again: that takes seconds.
+    monkeypatch.setattr(subprocess, "run", None)
+    assert list(suites([named("a", "t")], folder)) == ["a.t"]

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
-from assets.gates import Refused, SuiteGate, suites
+from assets.gates import Refused, SuiteGate
 from assets.lag import standings
+from assets.suites import Expectation, Suite, suites
 from dagster_project.definitions import definitions
 from dagster_project.discover import topologies
 from resources.embedded_kafka import EmbeddedKafka
@@ -139,6 +140,12 @@ def outcomes(result: dg.ExecuteInProcessResult) -> dict[str, object]:
 def check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
     """The evaluation of the one check."""
     (evaluation,) = result.get_asset_check_evaluations()
+    return evaluation
+
+
+def check_of(result: dg.ExecuteInProcessResult, table: str) -> dg.AssetCheckEvaluation:
+    """The evaluation of the one check of a table."""
+    (evaluation,) = [one for one in result.get_asset_check_evaluations() if one.asset_key.path[-1] == table]
     return evaluation
 
 
@@ -405,16 +412,68 @@ def test_the_checks_of_the_project_are_suites_of_great_expectations() -> None:
         assert gx.ExpectationSuite(**json.loads(suite.text)).expectations != []
 
 
-def test_an_expectation_that_cannot_be_evaluated_refuses(shop: Shop, tmp_path: Path) -> None:
-    unknown = {
-        "name": "s",
-        "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"}}],
-    }
-    (tmp_path / "runs.large.json").write_text(json.dumps(unknown))
-    gate = SuiteGate(shop.topology, shop.topology.table("large"), suites([shop.topology], tmp_path)["runs.large"])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        # The frame lacks the column.
+        ("expect_column_values_to_not_be_null", r'could not be evaluated: .*"name"'),
+        # Great Expectations has it for other engines than Spark.
+        ("expect_column_kl_divergence_to_be_less_than", "could not be evaluated"),
+        # Great Expectations leaves it out; only a suite that was not validated has it.
+        ("expect_column_values_to_be_betwen", "1 expectations of .*did not evaluate them"),
+    ],
+)
+def test_an_expectation_that_was_not_evaluated_refuses_whatever_its_severity(shop: Shop, kind: str, told: str) -> None:
+    asked: list[Expectation] = [
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "order_id"}},
+        {"type": kind, "kwargs": {"column": "name"}, "severity": "warning"},
+    ]
+    suite = Suite("s", Path("runs.large.json"), json.dumps({"name": "s", "expectations": asked}), tuple(asked))
+    gate = SuiteGate(shop.topology, shop.topology.table("large"), suite)
     session = shop.tidetable.engine.session()
     try:
-        with pytest.raises(Refused, match=r'could not be evaluated: .*"x"'):
+        with pytest.raises(Refused, match=told):
             gate(session.createDataFrame([(1,)], "order_id bigint"))
+        with pytest.raises(Refused, match=told):
+            gate.look(session.createDataFrame([(1,)], "order_id bigint"))
     finally:
         session.stop()
+
+
+@pytest.mark.usefixtures("first")
+def test_a_new_suite_says_how_many_rows_of_before_fail_it(shop: Shop, tmp_path: Path) -> None:
+    limit = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "max_value": 150}}
+    (tmp_path / "runs.large.json").write_text(json.dumps({"name": "limit", "expectations": [limit]}))
+    defs = definitions([shop.topology], shop.tidetable, suites([shop.topology], tmp_path))
+    checked, before = replace(shop, defs=defs), shop.versions()["large"]
+    failing = len([row for row in shop.rows("large") if isinstance(row[2], int) and row[2] > 150])
+    assert failing > 0
+
+    for outcome in ("positioned", "idle"):  # it looks once, and keeps what it saw
+        ran = checked.materialize("large")
+        assert outcomes(ran) == {"large": outcome}
+        assert not check(ran).passed
+        assert check(ran).severity == dg.AssetCheckSeverity.WARN, "others have them already"
+        assert check(ran).metadata["stored_rows_failing"] == dg.MetadataValue.int(failing)
+        assert f"({failing})" in (check(ran).description or "")
+    assert shop.versions()["large"] == before + 1
+
+    ran = operated(checked, "check", "check_tables", tables=["large"])
+    assert not ran.success, "as `tidetable check` says by its exit code"
+    (event,) = ran.get_asset_observation_events()
+    metadata = event.asset_observation_data.asset_observation.metadata
+    told = metadata["check/failing"]
+    assert isinstance(told, dg.JsonMetadataValue)
+    assert isinstance(told.data, list)
+    assert [(one["rows"], one["severity"]) for one in told.data] == [(failing, "critical")]
+    assert shop.versions()["large"] == before + 1, "no news"
+
+    # New rows that hold change nothing of the old ones; what no suite saw is looked at when there is one again.
+    shop.put(0, (40, {"customer_id": 7, "amount": 120}))
+    assert not check_of(checked.tick(), "large").passed
+    shop.put(0, (41, {"customer_id": 7, "amount": 900}))
+    assert shop.tick().success
+    ran = checked.materialize("large")
+    assert check(ran).metadata["stored_rows_failing"] == dg.MetadataValue.int(failing + 1)
+    shop.put(0, *((number, None) for number in (40, 41)))
+    assert shop.tick().success

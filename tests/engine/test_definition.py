@@ -192,7 +192,7 @@ def test_a_run_of_the_older_definition_that_commits_behind_the_gain_is_overtaken
         definition.agreed(doors, after, after.table("taken"), lake.state(doors, after, "taken"), "newer")
 
     with pytest.raises(PlanChanged, match="tidetable rebuild"):
-        step(doors, before, before.table("taken"), "older", gains)
+        step(doors, before, before.table("taken"), "older", lake.Watching(gains))
     assert step(doors, after, after.table("taken"), "after").outcome == "stepped"
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
     assert all(isinstance(one, Audited) and one.holds for one in audits(doors, after, after.table("taken")))
@@ -228,7 +228,7 @@ def test_a_run_that_died_between_columns_and_their_commit_hides_no_step_of_the_o
             with pytest.raises(InterruptedError):
                 definition.agreed(doors, after, after.table("taken"), lake.state(doors, after, "taken"), "dies")
 
-    assert step(doors, before, before.table("taken"), "older", dies).outcome == "stepped"
+    assert step(doors, before, before.table("taken"), "older", lake.Watching(dies)).outcome == "stepped"
     with pytest.raises(PlanChanged, match="tidetable rebuild"):
         step(doors, after, after.table("taken"), "after")
     rebuild(doors, after, after.table("taken"), "rebuild")

@@ -112,7 +112,7 @@ def test_a_rebuild_shows_its_gate_every_row_and_writes_none_that_it_refuses(stor
         raise Refused
 
     with pytest.raises(Refused):
-        rebuild(damaged, story.topology, target, "refused", gate)
+        rebuild(damaged, story.topology, target, "refused", lake.Watching(gate))
     assert lake.versions(damaged, story.topology, "enriched") == version
 
 

@@ -186,7 +186,7 @@ def test_a_gate_sees_the_new_rows_at_touched_keys_and_refuses_them_before_the_co
     lake.step_all(doors, story.topology, called(story, "orders"))
     version = lake.versions(doors, story.topology, "titled")
     with pytest.raises(Refused):
-        step(doors, story.topology, story.topology.table("titled"), "refused", gate)
+        step(doors, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
     [(keys, columns)] = seen
     assert {1, 3, 8, 9, 11} <= keys
     assert not {2, 10, 99} & keys, "deleted"
@@ -194,7 +194,7 @@ def test_a_gate_sees_the_new_rows_at_touched_keys_and_refuses_them_before_the_co
     assert columns == ["order_id", "customer_id", "sku", "title", "_timestamp", "_topic", "_partition", "_offset"]
     assert lake.versions(doors, story.topology, "titled") == version
 
-    passed = step(doors, story.topology, story.topology.table("titled"), "passed", lambda _: None)
+    passed = step(doors, story.topology, story.topology.table("titled"), "passed", lake.Watching(lambda _: None))
     assert passed.outcome == "stepped"
 
 
@@ -209,7 +209,7 @@ def test_a_gate_that_refuses_the_first_rows_leaves_an_empty_table_that_nobody_re
         raise Refused
 
     with pytest.raises(Refused):
-        step(doors, story.topology, story.topology.table("titled"), "refused", gate)
+        step(doors, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
     assert lake.rows(doors, story.topology, "titled") == {}
     assert lake.state(doors, story.topology, "titled").position.n == 0
 

@@ -85,7 +85,7 @@ def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Pat
         raise Refused(f"not today: {batch.columns}")
 
     said: list[Told] = []
-    done = tick(doors, story.topology, "test", {"titled": gate}, said.append)
+    done = tick(doors, story.topology, "test", {"titled": lake.Watching(gate)}, said.append)
     assert list(done.failed) == ["titled"]
     assert isinstance(done.failed["titled"], Refused)
     assert {stepped.table.rpartition("/")[2]: stepped.outcome for stepped in done.stepped} == dict.fromkeys(

@@ -96,7 +96,7 @@ def test_1_rebalance_a_change_whose_join_was_killed_is_joined_once_by_whoever_is
     lake.land_all(doors, topology, "first")
     lake.step_all(doors, topology, *(source.topic for source in topology.sources), run="first")
     with pytest.raises(Killed):
-        step(doors, topology, topology.table("titled"), "first", killed)
+        step(doors, topology, topology.table("titled"), "first", lake.Watching(killed))
     assert changed(doors, topology, was) == []
     for run in ("next", "and next"):
         lake.step_all(doors, topology, run=run)

@@ -66,7 +66,7 @@ def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[...
             row: Row | None = None if rng.random() < 0.2 else {"src": src, "dst": dst, "amount": rng.randrange(1, 100)}
             records.append(Record(key, row, key % 2))
         send(kafka, name, *records)
-        ticked = tick(doors, made, f"wave {number}", dict.fromkeys(failing, refuse))
+        ticked = tick(doors, made, f"wave {number}", dict.fromkeys(failing, lake.Watching(refuse)))
         assert ticked.failed.keys() <= failing
         failed |= ticked.failed.keys()
     assert failed == set().union(*FAILING), "what was to fail did"

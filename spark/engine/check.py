@@ -1,0 +1,54 @@
+"""Show a table's gate every row that is there, and keep in the table's position how many fail."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark.engine import position as positions
+from spark.engine.errors import NotCommitted
+from spark.engine.pin import Pins
+from spark.engine.step import Gate, looked, named, positioned, working
+
+if TYPE_CHECKING:
+    from spark.engine.doors import Doors
+    from spark.engine.position import Gated
+    from spark.topology.topology import Table, Topology
+
+TRIES = 5  # lost races before a check gives up
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a gate says of all rows of a table at a version; neither, if the table was never computed."""
+
+    table: str
+    version: int | None
+    gated: Gated | None
+    seconds: float
+
+
+def check(doors: Doors, topology: Topology, target: Table, gate: Gate, run: str) -> Checked:
+    """Look at all rows of a table. They stay as they are; where the answer is news, a position with it is committed.
+
+    Raises:
+        NotCommitted: other runs kept committing first.
+    """
+    began = time.monotonic()
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    for _ in range(TRIES):
+        state = positions.read(path, name)
+        if state is None or state.position.n == 0:
+            return Checked(name, None, None, time.monotonic() - began)
+        here, known = Pins(state.position.inputs, state.position.cut), state.position.gated
+        with named(topology, target), working(doors, topology, target, state, here, run, gate) as work:
+            work = looked(work, again=True)
+            gated = work.position.gated
+            assert gated is not None, "a gate that looked has said something"
+            same = known is not None and (known.gate, known.failing) == (gated.gate, gated.failing)
+            if same or positioned(work) is not None:
+                return Checked(name, state.version, gated, time.monotonic() - began)
+    raise NotCommitted(
+        f"{name}: {TRIES} times another run committed first; run `tidetable check` again when it is quiet"
+    )
