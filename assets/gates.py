@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from spark.topology import Topology
     from spark.topology.topology import Table
 
+STUMBLES = (AttributeError, LookupError, TypeError, ValueError)
+"""What Great Expectations raises out of expectations that it has, and cannot evaluate on Spark."""
+
 SAMPLE = 5  # failing rows shown for each expectation
 
 
@@ -136,10 +139,20 @@ def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate
 
 def evaluate(suite: Suite, batch: DataFrame, key: tuple[str, ...]) -> Verdict:
     """Evaluate a suite on rows; failing rows are looked for only if something failed."""
-    result = _validate(suite, batch, {"result_format": "BOOLEAN_ONLY"})
-    if not result.success:
-        shown = {"unexpected_index_column_names": list(key), "partial_unexpected_count": SAMPLE}
-        result = _validate(suite, batch, {"result_format": "SUMMARY", **shown})
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+
+    try:
+        result = _validate(suite, batch, {"result_format": "BOOLEAN_ONLY"})
+        if not result.success:
+            shown = {"unexpected_index_column_names": list(key), "partial_unexpected_count": SAMPLE}
+            result = _validate(suite, batch, {"result_format": "SUMMARY", **shown})
+    except (GreatExpectationsError, *STUMBLES) as error:
+        why = f"Great Expectations stumbled: {type(error).__name__}: {error}"
+        return Verdict(
+            suite.name,
+            len(suite.expectations),
+            (Failure(f"all of {suite.path.name}", "critical", None, why, evaluated=False),),
+        )
     evaluated = [cast(_Evaluated, one.to_json_dict()) for one in result.results]
     failures = [_failure(one) for one in evaluated if not one["success"]]
     # Great Expectations leaves out, with a line in its log, what it cannot make an expectation of.
