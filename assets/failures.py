@@ -17,4 +17,13 @@ LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
 """Not over before somebody acts."""
 
 
-LOST = "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
+REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")  # what gRPC calls a token that is wrong, or missing
+
+
+def lost(error: Exception, remote: str | None) -> str:
+    """What to do where the engine stopped answering: the lake's own, or the remote one at an address."""
+    if any(code in str(error) for code in REFUSED):
+        return f"the engine at {remote} refused this client: is the token in SPARK_REMOTE the right one?"
+    if remote is not None:
+        return f"the engine at {remote} stopped answering; nothing is lost. Once it runs again, run the command again"
+    return "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"

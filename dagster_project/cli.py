@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from assets.failures import LASTING, LOST, PASSING
+from assets.failures import LASTING, PASSING, lost
 from assets.gates import gates
 from assets.lag import fingerprint, looked, standings
 from assets.suites import BrokenSuite, suites
@@ -77,7 +77,7 @@ class Verbs(click.Group):
         except (RetriesExceeded, SparkConnectGrpcException) as error:
             if not engine_died(error):
                 raise
-            raise click.ClickException(LOST) from error
+            raise click.ClickException(lost(error, Settings.from_environment().tidetable().engine.address)) from error
         except OURS as error:
             raise click.ClickException(str(error)) from error
 
@@ -98,7 +98,7 @@ def up(as_json: bool) -> None:
     """Start the lake's engine and broker, unless they run."""
     tidetable = Settings.from_environment().tidetable()
     with progress.status("starting; a cold engine takes some 20 seconds"), ThreadPoolExecutor() as pool:
-        engine = pool.submit(tidetable.engine.start)
+        engine = pool.submit(lambda: tidetable.engine.start() and served(tidetable))
         broker = pool.submit(lambda: tidetable.doors().kafka.cluster_id())
         told_: dict[str, Json] = {"engine": engine.result(), "cluster": broker.result(), "broker": address(tidetable)}
     say(as_json, told_, f"engine  {told_['engine']}", f"broker  {told_['broker']}")
@@ -122,8 +122,7 @@ def down(as_json: bool) -> None:
 def status(names: tuple[str, ...], as_json: bool) -> None:
     """Show where every table stands: version, lag, and what it waits for. Starts nothing."""
     tidetable = Settings.from_environment().tidetable()
-    running = tidetable.engine.running()
-    engine = tidetable.engine.remote or (None if running is None else f"sc://{running.address}")
+    engine = served(tidetable)
     kafka = tidetable.listening()
     found: dict[str, Json] = {}
     grids: list[str | Grid] = [
@@ -418,6 +417,12 @@ def say(as_json: bool, data: Json, *lines: str | Grid) -> None:
         return
     for line in lines:
         out.print(line)
+
+
+def served(tidetable: Tidetable) -> str | None:
+    """Where the engine is, without secrets; None if it is the lake's own and does not run."""
+    running = tidetable.engine.running()
+    return tidetable.engine.address or (None if running is None else f"sc://{running.address}")
 
 
 def address(tidetable: Tidetable) -> str | None:

@@ -10,9 +10,12 @@ TIDETABLE_ENGINE_MEMORY   memory of the lake's own engine, `4g` without it
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from confluent_kafka import KafkaException
 
 from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
@@ -20,6 +23,11 @@ from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.doors import Doors
+
+REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
+
+SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
+"""Of lakes that are no plain folder. Under any other, Delta's reader without Spark finds no table, and says no more."""
 
 
 class SettingsError(Exception):
@@ -32,7 +40,7 @@ class Settings:
 
     lake: str = ".lake"
     kafka: str | None = None
-    spark_remote: str | None = None
+    spark_remote: str | None = field(default=None, repr=False)  # it may hold a token
     engine_memory: str | None = None
 
     @staticmethod
@@ -46,7 +54,21 @@ class Settings:
         )
 
     def tidetable(self) -> Tidetable:
-        """Everything outside, nothing of it opened or started."""
+        """Everything outside, nothing of it opened or started.
+
+        Raises:
+            SettingsError: a setting cannot be meant.
+        """
+        scheme, url, _ = self.lake.partition("://")
+        if url and scheme not in SCHEMES:
+            raise SettingsError(
+                f"TIDETABLE_LAKE={self.lake}: {scheme}:// is no scheme that both Spark and this process can read; "
+                f"write a folder, or one of {', '.join(f'{known}://' for known in SCHEMES)}"
+            )
+        if "%" in self.lake:
+            raise SettingsError(
+                f"TIDETABLE_LAKE={self.lake}: a path with % means two places, to Spark and to this process"
+            )
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
 
     def doors(self) -> Doors:
@@ -63,9 +85,13 @@ class Settings:
             raise SettingsError(
                 f"TIDETABLE_LAKE={self.lake} is no folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
             )
-        if self.engine_memory is None:
-            return Engine(self.folder, self.spark_remote)
-        return Engine(self.folder, self.spark_remote, self.engine_memory)
+        if self.spark_remote is not None and not REMOTE.fullmatch(self.spark_remote):
+            # Not shown: its parameters may hold a token.
+            raise SettingsError(
+                "SPARK_REMOTE is no URL of Spark Connect: write sc://host:port, or sc://host:port/;token=..."
+            )
+        engine = Engine(self.folder, self.spark_remote, lakehouse=Lakehouse(self.lake))
+        return engine if self.engine_memory is None else replace(engine, memory=self.engine_memory)
 
     def _kafka(self) -> Kafka | EmbeddedKafka:
         if self.kafka is None:
@@ -77,7 +103,12 @@ class Settings:
             return EmbeddedKafka(self.folder)
         path = Path(self.kafka).expanduser()
         if path.is_file():
-            return Kafka(properties(path))
+            kafka = Kafka(properties(path))
+            try:
+                kafka.admin()
+            except KafkaException as error:  # librdkafka names the property
+                raise SettingsError(f"{path}: {error.args[0].str()}") from None
+            return kafka
         if "/" in self.kafka or self.kafka.endswith(".properties"):
             raise SettingsError(f"TIDETABLE_KAFKA={self.kafka}: there is no such file")
         return Kafka({"bootstrap.servers": self.kafka})

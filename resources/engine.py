@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -16,9 +17,16 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from resources.jars import jars
 from resources.java import java, java_home
-from resources.process import Launch, Running, Server, free_port
+from resources.lakehouse import Lakehouse
+from resources.process import Launch, Running, Server, ServerFailed, free_port
 
 SCRATCH = "scratch"
+DEFAULT_PORT = 15002  # of Spark Connect
+CONNECTS = 10  # seconds for a remote engine's machine to take a connection
+
+PROVEN: set[tuple[str, Lakehouse]] = set()
+"""Remote engines and lakes that are known to be the same on both sides."""
+
 MAIN = Path(__file__).with_name("Engine.java")
 COMPILER = "org.codehaus.janino.SimpleCompiler"  # of Spark's own jars; it runs what it compiled
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -31,6 +39,9 @@ SESSION = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",
     # A version may be read while its files are there, however long ago it was committed.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # Passwords and keys of Kafka are options of a read, and a read's text is shown on Spark's pages and in its event
+    # log: from the option's name to the brace that closes it.
+    "spark.sql.redaction.string.regex": r"""(?s)key: \\*"kafka\.(sasl|ssl)\..*?\n\s*\}""",
 }
 
 # What makes small steps quick on a small machine, measured on two cores.
@@ -80,20 +91,51 @@ class Engine:
     """
 
     lake: Path | None
-    remote: str | None = None
+    remote: str | None = field(default=None, repr=False)  # its parameters may hold a token
     memory: str = "4g"
     cores: str = "*"
+    lakehouse: Lakehouse | None = None
+    """What a remote engine must see as this process does; the proof is made once in a process."""
 
     def start(self) -> str:
         """The engine's URL; the server is started unless it runs."""
         return self.remote or f"sc://{self._server.start(self._launch).address}"
 
+    @property
+    def address(self) -> str | None:
+        """The remote engine's URL without its parameters, of which the token is a secret."""
+        return None if self.remote is None else self.remote.partition("/;")[0]
+
     def session(self) -> SparkSession:
-        """A new session, of an engine that answers; the caller stops it."""
+        """A new session, of an engine that answers; the caller stops it.
+
+        Raises:
+            ServerFailed: no engine answers.
+            LakesDiffer: the engine is remote, and its lake is not the one that this process sees.
+        """
+        if self.remote is None:
+            try:
+                return self._connect()
+            except RetriesExceeded:  # the engine died between our look and our call: now we see it
+                return self._connect()
+        self._answers()
+        session = self._connect()
+        if self.lakehouse is not None and (self.remote, self.lakehouse) not in PROVEN:
+            try:
+                self.lakehouse.prove(session)
+            except BaseException:
+                session.stop()
+                raise
+            PROVEN.add((self.remote, self.lakehouse))
+        return session
+
+    def _answers(self) -> None:
+        """Look whether somebody listens at a remote engine's address: Spark's own client would try for minutes."""
+        host, _, port = (self.address or "").removeprefix("sc://").rstrip("/").partition(":")
         try:
-            return self._connect()
-        except RetriesExceeded:  # the engine died between our look and our call: now we see it
-            return self._connect()
+            socket.create_connection((host, int(port or DEFAULT_PORT)), CONNECTS).close()
+        except OSError as error:
+            raise ServerFailed(f"no engine answers at {self.address} (SPARK_REMOTE): {error}") from error
 
     def stop(self) -> None:
         """End the server, if it is ours."""

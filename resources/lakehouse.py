@@ -1,9 +1,29 @@
-"""Where a topology's tables are."""
+"""Where a topology's tables are, and the proof that client and engine see the same place there.
+
+A client reads the lake by itself, the engine writes it. Where the engine is on other machines, a folder that is not
+mounted on one side, or another endpoint of an object store, gives the same name to two places.
+"""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark.engine.errors import LakesDiffer
+from spark.topology.ddl import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MARKER = "_lake"
+"""The folder of a table without rows, whose property names the lake."""
+
+LAKE_ID = "tidetable.lake"
 
 
 @dataclass(frozen=True)
@@ -20,3 +40,25 @@ class Lakehouse:
     def table(self, topology: str, name: str) -> str:
         """The path of a stored table."""
         return f"{self.root}/{topology}/{name}"
+
+    def prove(self, session: SparkSession) -> None:
+        """Let the engine write the lake's name, unless it has one, and read that here.
+
+        Raises:
+            LakesDiffer: this process does not see what the engine sees.
+        """
+        path = f"{self.root}/{MARKER}"
+        table = f"delta.{quoted(path)}"
+        made = f"TBLPROPERTIES ('{LAKE_ID}' = '{uuid.uuid4().hex}')"
+        session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta {made}").collect()
+        [(_, written)] = session.sql(f"SHOW TBLPROPERTIES {table} ('{LAKE_ID}')").collect()
+        try:
+            read = DeltaTable(path).metadata().configuration.get(LAKE_ID, "no name")
+        except (DeltaError, OSError) as error:
+            read = f"no lake ({str(error).partition(chr(10))[0]})"
+        if read != written:
+            raise LakesDiffer(
+                f"the engine and this process see different places under {self.root}: the engine wrote the lake's name "
+                f"{written} to {path}, and here is {read}. Mount the same folder on both, or give both the same "
+                f"endpoint and credentials of the object store. Nothing was changed in any table"
+            )

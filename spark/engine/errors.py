@@ -56,6 +56,10 @@ class LogBroken(EngineError):
     """A stored table's log cannot be read, or was told to forget what was committed."""
 
 
+class LakesDiffer(EngineError):
+    """The client and the engine see different places under the lake's name."""
+
+
 class PlanChanged(EngineError):
     """The table was computed by another definition than the one given."""
 

@@ -420,6 +420,11 @@ def _opened(path: str) -> DeltaTable:
         return DeltaTable(path)
     except TableNotFoundError:
         raise
+    except OSError as error:  # an object store's: credentials, an address, a name
+        raise LogBroken(
+            f"{path} cannot be read: {error}. Where the lake is an object store, this process takes credentials and "
+            f"endpoint from the environment (AWS_ACCESS_KEY_ID and so on), the engine from its own settings"
+        ) from error
     except DeltaError as error:
         raise LogBroken(
             f"the log of {path} cannot be read: {error}. If a checkpoint is missing or broken, and the log still has "

@@ -7,11 +7,12 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from spark.engine import position as positions
 from spark.engine.commit import METADATA, races
-from spark.engine.errors import NotCommitted, PositionLost
+from spark.engine.errors import LakesDiffer, NotCommitted, PositionLost, condition
 from spark.engine.merge import literal
 from spark.engine.position import Position, State
 from spark.topology.ddl import quoted
@@ -42,6 +43,9 @@ CREATED_BESIDE = (  # Delta's error classes for a table that another run creates
     "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so are its columns
 )
 
+NO_TABLE = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE")
+"""Delta's error classes for a place without a version of a table."""
+
 DEFINITION = "tidetable.definition"
 """The property that holds what the table was computed by: a landing's columns, a table's plan."""
 
@@ -69,7 +73,13 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
         state = _appearing(path, table)
         if state is None:
             # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
-            # and replaces it by a query alone.
+            # and replaces it by a query alone. A version that the engine sees, and we do not, is somebody's table.
+            if _has_versions(session, path):
+                raise LakesDiffer(
+                    f"{path}: the engine has a table {table} there, and this process sees none. They see different "
+                    f"places under this name: is the lake's folder, or its object store, the same for both? "
+                    f"Nothing was changed"
+                )
             nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
             with races():
                 session.sql(
@@ -79,6 +89,16 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     if state is None:
         raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
     return state
+
+
+def _has_versions(session: SparkSession, path: str) -> bool:
+    """Whether the engine sees a version of a table."""
+    try:
+        return session.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect() != []
+    except PySparkException as error:
+        if condition(error) not in NO_TABLE:
+            raise
+        return False
 
 
 def _appearing(path: str, table: str) -> State | None:

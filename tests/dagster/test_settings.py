@@ -9,6 +9,7 @@ import pytest
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
+from resources.process import ServerFailed, free_port
 
 
 def test_without_settings_the_lake_has_servers_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -43,7 +44,11 @@ def test_kafka_may_be_a_file_of_properties(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("sasl.username=me", "has no bootstrap.servers"), ("bootstrap.servers=a\nwhat", "line 2: write name=value")],
+    [
+        ("sasl.username=me", "has no bootstrap.servers"),
+        ("bootstrap.servers=a\nwhat", "line 2: write name=value"),
+        ("bootstrap.servers=a\nsasl.mechanizm=PLAIN", 'No such configuration property: "sasl.mechanizm"'),
+    ],
 )
 def test_a_broken_file_of_properties_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "client.properties"
@@ -58,8 +63,20 @@ def test_a_broken_file_of_properties_is_named(tmp_path: Path, text: str, message
         (Settings(kafka="./missing.properties"), "there is no such file"),
         (Settings(lake="s3://bucket", spark_remote="sc://engine:15002"), "set TIDETABLE_KAFKA"),
         (Settings(lake="s3://bucket", kafka="one:9092"), "set SPARK_REMOTE"),
+        (Settings(lake="s3n://bucket", kafka="one:9092", spark_remote="sc://engine"), "s3n:// is no scheme .* s3a://"),
+        (Settings(lake="/data/50%20off"), "a path with % means two places"),
+        (Settings(spark_remote="spark://engine:7077"), "SPARK_REMOTE is no URL of Spark Connect: write sc://host:port"),
+        (Settings(spark_remote="sc://engine:port/;token=x"), "SPARK_REMOTE is no URL of Spark Connect"),
     ],
 )
 def test_what_cannot_be_meant_is_said(settings: Settings, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         settings.tidetable()
+
+
+def test_a_remote_engine_where_nobody_listens_is_named_at_once_and_its_token_never() -> None:
+    """Spark's own client would go on for minutes, and its errors hold the URL."""
+    settings = Settings(spark_remote=f"sc://127.0.0.1:{free_port()}/;token=hidden")
+    with pytest.raises(ServerFailed, match=r"no engine answers at sc://127.0.0.1:\d+ \(SPARK_REMOTE\)") as failed:
+        settings.tidetable().engine.session()
+    assert "hidden" not in f"{failed.value}{settings}{settings.tidetable().engine}"

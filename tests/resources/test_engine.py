@@ -15,10 +15,12 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from resources.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
 
 
 @pytest.fixture
@@ -124,3 +126,35 @@ def test_a_given_engine_is_used_and_never_stopped(engine: Engine) -> None:
 def test_an_engine_needs_a_lake_or_an_address() -> None:
     with pytest.raises(ValueError, match="SPARK_REMOTE"):
         Engine(None).start()
+
+
+@pytest.mark.thorough
+def test_secrets_of_kafka_are_not_in_the_event_log(
+    kafka: Kafka, topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connect writes the options of a read into the text of its plan, and that into the log and onto Spark's pages."""
+    log = tmp_path / "events"
+    log.mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir file://{log}\nspark.eventLog.compress false\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    name = topic("secret")
+    secrets = {
+        "kafka.sasl.jaas.config": 'module required username="ann" password="planted-1";',
+        "kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY-----\nplanted-2\nplanted-3\n-----END PRIVATE KEY-----",
+        "kafka.ssl.key.password": "planted-4 } planted-5",
+    }
+    own = Engine(tmp_path / "lake", memory="1g", cores="2")
+    try:
+        session = own.session()
+        options = {**kafka.spark_options(), **secrets, "subscribe": name}
+        read = session.read.format("kafka").options(**options).load()
+        assert read.count() == 0
+        read.write.format("delta").save(str(tmp_path / "table"))
+        session.stop()
+    finally:
+        own.stop()
+    told = "".join(path.read_text() for path in log.rglob("*") if path.is_file())
+    assert name in told, "the reads are there"
+    assert [number for number in range(1, 6) if f"planted-{number}" in told] == []

@@ -1,0 +1,78 @@
+"""A client that sees another place than its engine changes nothing there."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from resources.engine import Engine
+from resources.lakehouse import Lakehouse
+from spark.engine.doors import Doors
+from spark.engine.errors import LakesDiffer
+from spark.topology import Consumed, StreamsBuilder
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from resources.kafka import Kafka
+
+
+@dataclass(frozen=True)
+class Own(Lakehouse):
+    """One name for two places, as a folder that is not mounted on one side is: every process has its own there."""
+
+    def __post_init__(self) -> None:
+        """The name as it is."""
+
+
+@pytest.fixture
+def own(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Own, Lakehouse]]:
+    """A lake by a name that is another place for the engine than here; and the engine's, by its full name."""
+    if not Path("/proc/self/cwd").exists():
+        pytest.skip("a name for every process's own folder is Linux's")
+    running = engine.running()
+    assert running is not None
+    folder = f"lake-{uuid.uuid4().hex}"
+    engines = Path(f"/proc/{running.pid}/cwd").resolve() / folder
+    monkeypatch.chdir(tmp_path)
+    yield Own(f"/proc/self/cwd/{folder}"), Lakehouse(str(engines))
+    shutil.rmtree(engines)
+
+
+@pytest.mark.parametrize("there", ["nothing", "another lake"])
+def test_a_table_that_only_the_engine_sees_is_never_replaced(
+    engine: Engine, kafka: Kafka, topic: Callable[..., str], own: tuple[Own, Lakehouse], there: str
+) -> None:
+    name = topic("orders")
+    builder = StreamsBuilder("same")
+    builder.table(name, Consumed.json(key="id bigint", value="v string"))
+    topology, (torn, engines) = builder.build(), own
+    send(kafka, name, Record(1, {"v": "a"}))
+    doors = Doors(engine, engines, kafka)
+    lake.land_all(doors, topology)
+    lake.step_all(doors, topology)
+    stored = [lake.path(doors, topology, name) for name in topology.stored]
+    before = [DeltaTable(path).history() for path in stored]
+    if there == "another lake":
+        lake.land_all(Doors(engine, Lakehouse(torn.root), kafka), topology)
+    send(kafka, name, Record(2, {"v": "b"}))
+
+    if there == "nothing":
+        with pytest.raises(LakesDiffer, match=r"the engine has a table .* and this process sees none"):
+            lake.land_all(Doors(engine, torn, kafka), topology)
+    # A remote engine's lake is proven before anything is asked of it, whatever this process sees there.
+    remote = Doors(Engine(None, engine.start(), lakehouse=torn), torn, kafka)
+    with pytest.raises(LakesDiffer, match=r"(?s)see different places under .* Nothing was changed"):
+        lake.land_all(remote, topology)
+    assert [DeltaTable(path).history() for path in stored] == before
+
+    [went_on] = lake.land_all(replace(doors, engine=Engine(None, engine.start(), lakehouse=engines)), topology)
+    assert (went_on.outcome, went_on.records) == ("landed", 1)
