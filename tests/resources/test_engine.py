@@ -80,9 +80,9 @@ def test_nothing_is_written_where_the_user_stands(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_process_finds_the_same_engine(engine: Engine, lake_root: Path) -> None:
+def test_another_process_finds_the_same_engine(engine: Engine) -> None:
     asks = "import sys, pathlib, resources.engine as r; print(r.Engine(pathlib.Path(sys.argv[1])).start())"
-    assert subprocess.check_output([sys.executable, "-c", asks, lake_root], text=True).strip() == engine.start()
+    assert subprocess.check_output([sys.executable, "-c", asks, str(engine.lake)], text=True).strip() == engine.start()
 
 
 @pytest.fixture
