@@ -36,7 +36,11 @@ DONE = dg.Output(None)
 
 TABLES = dg.Field([str], default_value=[], description="Names of tables; none: all of the topology.")
 TABLE = dg.Field(str, description="The name of a table.")
-ALL_VERSIONS = dg.Field(bool, default_value=False, description="Every version that its log still tells of.")
+ALL_VERSIONS = dg.Field(
+    bool,
+    default_value=False,
+    description="Every version that can be computed again; the log of the run names the others.",
+)
 DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every table that is computed from it.")
 VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
 TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,19 @@ AGAIN = 60.0  # seconds until --follow repeats a tick that failed, while nothing
 
 out = Console(soft_wrap=True, highlight=False)
 progress = Console(stderr=True)
+
+POSITIVE = click.IntRange(min=1)
+VERSION = click.IntRange(min=0)
+
+
+class Seconds(click.FloatRange):
+    """A time that can be waited for; `nan` is in every range."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        seconds: float = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number of seconds", param, ctx) if math.isnan(seconds) else seconds
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 topology_name = click.argument("name", metavar="TOPOLOGY")
@@ -176,7 +190,13 @@ def step_(name: str, as_json: bool) -> None:
 @main.command()
 @topology_name
 @click.option("--follow", is_flag=True, help="Tick again whenever there is something new, until interrupted.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between two looks, with --follow.")
+@click.option(
+    "--interval",
+    type=Seconds(min=0.1, max=86_400),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks, with --follow.",
+)
 @as_json
 def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
     """Tick: land every topic and step every table, at one cut; then publish."""
@@ -212,8 +232,12 @@ def publish_(name: str, as_json: bool) -> None:
 
 @main.command("audit")
 @either_name
-@click.option("--version", type=int, help="A version of one table; the newest without it.")
-@click.option("--all-versions", is_flag=True, help="Every version that the log still tells of, newest first.")
+@click.option("--version", type=VERSION, help="A version of one table; the newest without it.")
+@click.option(
+    "--all-versions",
+    is_flag=True,
+    help="Every version that can be computed again, newest first; the others are named, with the reason.",
+)
 @as_json
 def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) -> None:
     """Compute tables again over exactly the inputs their commits name, and compare."""
@@ -286,7 +310,7 @@ def rebuild_(name: str, downstream: bool, as_json: bool) -> None:
 
 @main.command("restore")
 @table_name
-@click.option("--version", type=int, help="To what it was at this version of it.")
+@click.option("--version", type=VERSION, help="To what it was at this version of it.")
 @click.option("--timestamp", type=click.DateTime(), help="To what it was then, in UTC.")
 @as_json
 def restore_(name: str, version: int | None, timestamp: datetime | None, as_json: bool) -> None:
@@ -328,7 +352,7 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @topic_name
-@click.option("--limit", default=20, show_default=True, help="The newest so many of each topic.")
+@click.option("--limit", type=POSITIVE, default=20, show_default=True, help="The newest so many of each topic.")
 @as_json
 def list_(name: str, limit: int, as_json: bool) -> None:
     """List them: why, and their raw bytes."""
@@ -366,7 +390,7 @@ def gaps(name: str, as_json: bool) -> None:
 
 @main.command("late")
 @table_name
-@click.option("--limit", default=20, show_default=True, help="The newest so many.")
+@click.option("--limit", type=POSITIVE, default=20, show_default=True, help="The newest so many.")
 @as_json
 def late_(name: str, limit: int, as_json: bool) -> None:
     """List records that a stream's join dropped: late, or without the key, value or timestamp it needs."""

@@ -87,7 +87,9 @@ def _line(outcome: str, table: str, what: str, seconds: float) -> str:
 def verdict(audited: Audited | Unprovable) -> str:
     """An audit's verdict."""
     if isinstance(audited, Unprovable):
-        return f"[yellow]gone      [/] {dotted(audited.table):<36} version {audited.version}: {escape(audited.why)}"
+        several = audited.until is not None and audited.until > audited.version
+        which = f"versions {audited.version} to {audited.until}" if several else f"version {audited.version}"
+        return f"[yellow]left out  [/] {dotted(audited.table):<36} {which}: {escape(audited.why)}"
     told = f"version {audited.version}, {audited.rows} rows"
     if audited.holds:
         return _line("holds", audited.table, told, audited.seconds)

@@ -196,6 +196,8 @@ class _Entry:
     metrics: dict[str, int]
     overwrites: bool
     at: int
+    transaction: str = ""
+    """Delta's own name for it, which no other commit has."""
 
 
 def read(path: str, table: str) -> State | None:
@@ -397,7 +399,7 @@ def _history(path: str) -> tuple[DeltaTable, Iterator[_Entry]]:
     def entries() -> Iterator[_Entry]:
         yield from page
         if len(page) == PAGE:
-            yield from (entry for entry in _listed(path)[1] if entry.version < page[-1].version)
+            yield from _older(path, page[-1])
 
     return delta, entries()
 
@@ -406,13 +408,28 @@ def _listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[_Entr
     """A table and its newest commits, of one moment.
 
     deltalake lists the files that are there, and numbers them down from the version it loaded: a commit in between
-    would shift them all. Where there was one, it looks again.
+    would shift them all. Where there was one, it looks again: a page is read in less time than a commit takes.
     """
     while True:
         delta = _opened(path)
         entries = [_entry(found) for found in delta.history(limit)]
         if DeltaTable(path).version() == delta.version():
             return delta, entries
+
+
+def _older(path: str, last: _Entry) -> Iterator[_Entry]:
+    """The commits before one, newest first.
+
+    A whole log takes long to read, and on a busy table somebody commits meanwhile: what that shifted is put right by
+    the number of the commit that is known.
+    """
+    version = None
+    for entry in map(_entry, _opened(path).history()):
+        if version is not None:
+            version -= 1
+            yield replace(entry, version=version)
+        elif replace(entry, version=last.version) == last:
+            version = last.version
 
 
 def _opened(path: str) -> DeltaTable:
@@ -438,7 +455,8 @@ def _entry(found: dict[str, Any]) -> _Entry:
     metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
     overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
-    return _Entry(found["version"], operation, metadata, metrics, overwrites, found.get("timestamp", 0))
+    transaction = found.get("txnId", "")
+    return _Entry(found["version"], operation, metadata, metrics, overwrites, found.get("timestamp", 0), transaction)
 
 
 def _remedy(table: str) -> str:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 10  # differing rows that an audit shows
 TRIES = 5  # lost races before a rebuild gives up
+OLDER = "older than the last version that can be computed again, by another definition, or no longer in the log"
+NO_COMMIT = "made by maintenance or by somebody else, or undone by a restore: no position stands for it"
 EXPIRED = "no longer told how they changed it before they were stepped"
 
 
@@ -70,11 +72,12 @@ class Audited:
 
 @dataclass(frozen=True)
 class Unprovable:
-    """A version that cannot be computed again, and why."""
+    """A version that cannot be computed again, and why; or all of them from there `until` another."""
 
     table: str
     version: int
     why: str
+    until: int | None = None
 
 
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
@@ -118,18 +121,37 @@ def audits(doors: Doors, topology: Topology, target: Table) -> Iterator[Audited 
     """Audit every version that a commit of ours made, that stands, and that the log still tells of; newest first.
 
     What an older version was computed from may be gone. That ends it, but for a version that was computed whole: what
-    that one was replayed from may be gone while others are still there.
+    that one was replayed from may be gone while others are still there. Every version that is left out is told, with
+    the reason.
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     yield (newest := audit(doors, topology, target))
+    left, seen = newest.version, [newest.version]
     for made in positions.commits(path, name):
         if made.version < newest.version:
+            left = made.version
+            seen.append(made.version)
             try:
                 yield audit(doors, topology, target, made.version)
             except InputChanged as error:
                 yield Unprovable(name, made.version, str(error))
                 if not made.position.whole:
-                    return
+                    break
+    for version, until in _runs([version for version in range(left) if version not in seen]):
+        yield Unprovable(name, version, OLDER, until)
+    for version, until in _runs([version for version in range(left, newest.version) if version not in seen]):
+        yield Unprovable(name, version, NO_COMMIT, until)
+
+
+def _runs(versions: list[int]) -> list[tuple[int, int]]:
+    """Versions that follow each other, as first and last; newest first."""
+    found: list[tuple[int, int]] = []
+    for version in reversed(versions):
+        if found and found[-1][0] == version + 1:
+            found[-1] = version, found[-1][1]
+        else:
+            found.append((version, version))
+    return found
 
 
 def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:

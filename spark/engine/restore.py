@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -49,7 +50,7 @@ def restore(
         timestamp: milliseconds since 1970, instead.
 
     Raises:
-        CannotRestore: a stream, whose records others may have taken; or no commit is that old.
+        CannotRestore: a stream, whose records others may have taken; or there is no such version, or no such time.
         PlanChanged: the table was computed by another definition than the one given.
         NotCommitted: other runs kept committing first.
     """
@@ -64,7 +65,7 @@ def restore(
         state = positions.read(path, name)
         if state is None:
             raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-        found = _chosen(name, list(positions.every(path, name)), version, timestamp)
+        found = _chosen(name, state.version, list(positions.every(path, name)), version, timestamp)
         state = agreed(doors, topology, target, state, run)
         was = found.position
         with named(topology, target), working(doors, topology, target, state, Pins(was.inputs, was.cut), run) as work:
@@ -94,10 +95,24 @@ def restore(
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
 
 
-def _chosen(name: str, commits: list[Commit], version: int | None, timestamp: int | None) -> Commit:
-    """The newest commit that is old enough."""
-    for commit in commits:
-        if (version is None or commit.version <= version) and (timestamp is None or commit.at <= timestamp):
-            return commit
-    known = f"its versions {commits[-1].version} to {commits[0].version} can be restored" if commits else "it has none"
-    raise CannotRestore(f"{name} has no commit as old as that, by its present definition: {known}")
+def _chosen(name: str, newest: int, commits: list[Commit], version: int | None, timestamp: int | None) -> Commit:
+    """The newest commit that is old enough, of a table whose `newest` version there is."""
+    wanted = f"version {version}" if timestamp is None else f"commit as old as {moment(timestamp)}"
+    if (version or 0) <= newest and (timestamp or 0) <= round(time.time() * 1000):
+        for commit in commits:
+            if (version is None or commit.version <= version) and (timestamp is None or commit.at <= timestamp):
+                return commit
+    elif timestamp is not None:
+        wanted = f"commit of {moment(timestamp)}, which is in the future"
+    if not commits:
+        raise CannotRestore(f"{name} has no commit that can be restored, by its present definition")
+    oldest = commits[-1]
+    raise CannotRestore(
+        f"{name} has no {wanted}. By its present definition, versions {oldest.version} to {newest} can be restored, "
+        f"of {moment(oldest.at)} to {moment(commits[0].at)} UTC. Nothing was changed"
+    )
+
+
+def moment(milliseconds: int) -> str:
+    """A time, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="seconds")

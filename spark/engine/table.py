@@ -74,18 +74,20 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
         if state is None:
             # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
             # and replaces it by a query alone. A version that the engine sees, and we do not, is somebody's table.
-            if _has_versions(session, path):
+            seen = _has_versions(session, path)
+            if not seen:
+                nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+                with races():
+                    session.sql(
+                        f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
+                    ).collect()
+            state = positions.read(path, table)
+            if seen and state is None:
                 raise LakesDiffer(
                     f"{path}: the engine has a table {table} there, and this process sees none. They see different "
                     f"places under this name: is the lake's folder, or its object store, the same for both? "
                     f"Nothing was changed"
                 )
-            nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
-            with races():
-                session.sql(
-                    f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
-                ).collect()
-            state = positions.read(path, table)
     if state is None:
         raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
     return state

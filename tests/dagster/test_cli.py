@@ -125,8 +125,11 @@ def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
 @pytest.mark.usefixtures("ran")
 def test_all_versions_are_audited_and_files_compacted(tidetable: Invoke) -> None:
     audited = json.loads(tidetable("audit", "shop.orders", "--all-versions", "--json").stdout)
-    assert len(audited) >= 1
-    assert all(one["holds"] for one in audited)
+    assert audited[0]["holds"]
+    assert {one["holds"] for one in audited} == {True, None}
+    [left] = [one for one in audited if one["holds"] is None]
+    assert (left["version"], left["until"]) == (0, 0), "its creation"
+    assert "left out" in tidetable("audit", "shop.orders", "--all-versions").stdout
     (done,) = json.loads(tidetable("compact", "shop.orders", "--json").stdout)
     assert done["table"] == "shop/orders"
     assert "no --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr
@@ -208,6 +211,55 @@ def verbs(group: click.Group) -> Iterator[tuple[str, ...]]:
     for name, command in sorted(group.commands.items()):
         inside = verbs(command) if isinstance(command, click.Group) else [()]
         yield from ((name, *path) for path in inside)
+
+
+WRONG = {
+    "TOPOLOGY": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
+    "[TOPOLOGY]...": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
+    "TOPOLOGY.TABLE": ["nothing", "shop", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
+    "TOPOLOGY[.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
+    "TOPOLOGY[.TOPIC]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched", "shop._landing/orders"],
+    "TOPOLOGY[.TOPIC|.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x"],
+    "--version": ["-1", "99", "one"],
+    "--timestamp": ["1970-01-02", "2100-01-01", "yesterday"],
+    "--limit": ["0", "-1", "many"],
+    "--interval": ["0", "-1", "nan", "often"],
+}
+"""What is not there, or cannot be meant, for each argument and option of the command that takes a value."""
+
+RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.orders"}
+"""And what is there; of those that are not named here, a table."""
+
+
+def wrongs() -> Iterator[tuple[str, ...]]:
+    """Every verb with every wrong argument, by the command's own declaration."""
+    for path in verbs(main):
+        command: click.Command = main
+        for name in path:
+            assert isinstance(command, click.Group)
+            command = command.commands[name]
+        names = [param for param in command.params if isinstance(param, click.Argument)]
+        right = [RIGHT.get(str(param.metavar), "shop.orders") for param in names]
+        for argument in names:
+            yield from ((*path, wrong) for wrong in WRONG[str(argument.metavar)])
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.is_flag and not param.is_eager:
+                follow = ["--follow"] if "--interval" in param.opts else []
+                yield from ((*path, *right, *follow, param.opts[0], wrong) for wrong in WRONG[param.opts[0]])
+
+
+@pytest.mark.usefixtures("ran")
+def test_no_verb_accepts_what_is_not_there(tidetable: Invoke, lake_root: Path) -> None:
+    def versions() -> dict[Path, int]:
+        return {log: DeltaTable(str(log.parent)).version() for log in sorted((lake_root / "shop").rglob("_delta_log"))}
+
+    before = versions()
+    for words in wrongs():
+        said = tidetable(*words)
+        assert said.exit_code in (1, 2), words
+        assert "Traceback" not in said.output, words
+        assert "there are: shop" in said.stderr or "Error: " in said.stderr, words
+    assert versions() == before, "nothing was committed"
 
 
 @pytest.mark.parametrize("verb", list(verbs(main)), ids=" ".join)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -303,8 +304,10 @@ def test_rebuild_and_restore_are_jobs_whose_tables_are_materialized(shop: Shop) 
     restored = operated(shop, "restore", "restore_table", table="large", version=1)
     assert restored.success
     assert shop.rows("large") == {(2, 8, 200, None)}, "what the first tick made of it"
-    restored = operated(shop, "restore", "restore_table", table="large", timestamp="2100-01-01T00:00")
-    assert restored.success
+    refused = operated(shop, "restore", "restore_table", table="large", timestamp="2100-01-01T00:00")
+    assert not refused.success
+    now = datetime.now(UTC).isoformat()
+    assert operated(shop, "restore", "restore_table", table="large", timestamp=now).success
     assert shop.tick().success
     assert shop.rows("large") == before
     audited = operated(shop, "audit", "audit_tables", tables=["large"], all_versions=True)

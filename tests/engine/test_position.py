@@ -187,6 +187,25 @@ def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, m
     assert (state.version, state.data_version, state.position) == (3, 3, at(3))
 
 
+def test_a_long_log_is_read_to_its_end_while_others_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at all of it that starts over whenever somebody committed would never end on a busy table."""
+    count = 3 * positions.PAGE
+    path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 5) for n in range(1, count)))
+    busy = iter(range(count, 2 * count))
+    later = write(str(tmp_path / "later"), created(at(0)), *(appended(at(n), 5) for n in range(1, 2 * count)))
+    history = DeltaTable.history
+
+    def overtaken(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+        if limit is None:
+            name = f"_delta_log/{next(busy):020}.json"
+            shutil.copy(Path(later) / name, Path(path) / name)
+        return history(table, limit)
+
+    monkeypatch.setattr(DeltaTable, "history", overtaken)
+    found = [(one.version, one.position.n) for one in positions.commits(path, NAME)]
+    assert found == [(n, n) for n in range(count - 1, 0, -1)]
+
+
 def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Path) -> None:
     path = write(
         str(tmp_path / "items"), created(at(0)), appended(at(1), 5), Entry("UPDATE"), merged(at(2), updated=1), Entry()

@@ -149,5 +149,12 @@ def test_what_cannot_be_restored_is_told_with_what_can(doors: Doors, kafka: Kafk
     tick(doors, made, "wave")
     with pytest.raises(CannotRestore, match="kept is a stream: what it told stays told"):
         restore(doors, made, made.table("kept"), "restore", version=1)
-    with pytest.raises(CannotRestore, match=r"paid has no commit as old as that.*versions 1 to 1 can be restored"):
-        restore(doors, made, made.table("paid"), "restore", version=0)
+    before = lake.versions(doors, made, "paid")
+    for version in (0, -1, before + 1, 99):
+        with pytest.raises(CannotRestore, match=rf"paid has no version {version}\. .*versions 1 to 1 can be restored"):
+            restore(doors, made, made.table("paid"), "restore", version=version)
+    with pytest.raises(CannotRestore, match=r"paid has no commit as old as 1970-01-01 .*versions 1 to 1 can be"):
+        restore(doors, made, made.table("paid"), "restore", timestamp=1)
+    with pytest.raises(CannotRestore, match=r"paid has no commit of 2100-.*, which is in the future\. .*1 to 1"):
+        restore(doors, made, made.table("paid"), "restore", timestamp=4_102_444_800_000)
+    assert lake.versions(doors, made, "paid") == before, "nothing was committed"

@@ -126,11 +126,11 @@ class Session:
             raise refused("DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS")
         return {"app": known[APP], "number": int(known[NUMBER]), "metadata": known.get(METADATA)}
 
-    def execute(self, statement: str) -> None:
+    def execute(self, statement: str) -> list[int]:
         """What the engine does of a statement."""
         lake, words = self.engine.lake, statement.split(maxsplit=1)[0]
         if "CACHE" in words:
-            return
+            return []
         found = PATH.search(statement)
         assert found is not None, statement
         path = found.group(1)
@@ -143,8 +143,11 @@ class Session:
                 lake.create(path, properties(statement), self.settings.get(METADATA))
             case "CREATE":
                 lake.replace(path, properties(statement), self.settings.get(METADATA))
+            case "DESCRIBE":
+                return [len(lake.log(path).versions)] if lake.log(path).versions else []
             case _:
                 raise AssertionError(f"the engine here does not know: {statement}")
+        return []
 
 
 def properties(statement: str) -> dict[str, str]:
@@ -162,9 +165,9 @@ class Statement:
     def __init__(self, session: Session, text: str) -> None:
         self.session, self.text = session, text.strip()
 
-    def collect(self) -> None:
+    def collect(self) -> list[int]:
         """Have the engine do it."""
-        self.session.sent(lambda: self.session.execute(self.text))
+        return self.session.sent(lambda: self.session.execute(self.text))
 
 
 class Frame:
