@@ -43,6 +43,7 @@ def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
         "batch/outcome": dg.MetadataValue.text(landed.outcome),
         "batch/records_in": dg.MetadataValue.int(landed.records),
         "batch/errors": dg.MetadataValue.int(landed.errors),
+        "batch/tombstones": dg.MetadataValue.int(landed.tombstones),
         "kafka/gaps": dg.MetadataValue.int(sum(gap.width for gap in landed.position.gaps)),
         "batch/duration_s": dg.MetadataValue.float(landed.seconds),
     }

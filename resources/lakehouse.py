@@ -6,6 +6,7 @@ mounted on one side, or another endpoint of an object store, gives the same name
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark.engine.commit import races
 from spark.engine.errors import LakesDiffer
+from spark.engine.table import APPEARS, CREATED_BESIDE, NO_TABLE, PAUSE
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
@@ -47,11 +50,12 @@ class Lakehouse:
         Raises:
             LakesDiffer: this process does not see what the engine sees.
         """
-        path = f"{self.root}/{MARKER}"
-        table = f"delta.{quoted(path)}"
-        made = f"TBLPROPERTIES ('{LAKE_ID}' = '{uuid.uuid4().hex}')"
-        session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta {made}").collect()
-        [(_, written)] = session.sql(f"SHOW TBLPROPERTIES {table} ('{LAKE_ID}')").collect()
+        path, written = f"{self.root}/{MARKER}", ""
+        for _ in range(APPEARS):
+            with races(*CREATED_BESIDE, *NO_TABLE):  # another client writes it at this moment
+                written = _named(session, path)
+                break
+            time.sleep(PAUSE)
         try:
             read = DeltaTable(path).metadata().configuration.get(LAKE_ID, "no name")
         except (DeltaError, OSError) as error:
@@ -62,3 +66,12 @@ class Lakehouse:
                 f"{written} to {path}, and here is {read}. Mount the same folder on both, or give both the same "
                 f"endpoint and credentials of the object store. Nothing was changed in any table"
             )
+
+
+def _named(session: SparkSession, path: str) -> str:
+    """The lake's name, as the engine reads it; written if there is none."""
+    table = f"delta.{quoted(path)}"
+    made = f"TBLPROPERTIES ('{LAKE_ID}' = '{uuid.uuid4().hex}')"
+    session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta {made}").collect()
+    [(_, name)] = session.sql(f"SHOW TBLPROPERTIES {table} ('{LAKE_ID}')").collect()
+    return str(name)

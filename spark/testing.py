@@ -22,6 +22,7 @@ from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
 from spark.operators.order import reached, told_apart
 from spark.operators.window import begun
+from spark.topology.errors import Place, did_you_mean, user_line
 from spark.topology.nodes import Join, Window, is_stream
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ KAFKA = "key binary, value binary, topic string, partition int, offset bigint, t
 
 Cell = object
 Key = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Piped:
+    """A record as Kafka would have it, and where it was piped, if it must decode."""
+
+    source: Source
+    record: tuple[object, ...]
+    place: Place | None
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,7 @@ class TopologyTestDriver:
         self._session = session if session is not None else SparkSession.builder.getOrCreate()
         self._session.conf.set("spark.sql.session.timeZone", "UTC")
         self._session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        self._piped: list[tuple[Source, tuple[object, ...]]] = []
+        self._piped: list[Piped] = []
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._batches = 0
         self._tables: dict[str, Stored] = {}
@@ -213,13 +223,24 @@ class TopologyTestDriver:
             timestamp: milliseconds since 1970.
             partition: where to.
 
+        What does not decode is an error, but for bytes, which may be anything, and for a record without a key: they go
+        into quarantine, as they do when they land.
+
         Raises:
-            TopologyError: the topology has no such topic.
+            TopologyError: the topology has no such topic; or, once the batch goes through, key or value is not of the
+                declared shape.
         """
+        place = Place(f"pipe({topic!r})", user_line())
+        topics = [source.topic for source in self._topology.sources]
+        if topic not in topics:
+            what = f"the topology {self._topology.name} reads no topic {topic!r}"
+            raise place.mistake(what, f"write one of {', '.join(topics)}{did_you_mean(topic, topics)}")
         source = self._topology.source(topic)
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
-        self._piped.append((source, (_bytes(key), _bytes(value), topic, partition, offset, timestamp)))
+        record = (_bytes(key), _bytes(value), topic, partition, offset, timestamp)
+        on_purpose = key is None or isinstance(key, bytes) or isinstance(value, bytes)
+        self._piped.append(Piped(source, record, None if on_purpose else place))
         if self._size is not None and len(self._piped) >= self._size:
             self.advance()
 
@@ -233,7 +254,7 @@ class TopologyTestDriver:
         now = {name: replace(stored, changed={}) for name, stored in self._tables.items()}
         after = Pinned(self._session, now)
         for source in self._topology.sources:
-            records = [record for to, record in piped if to == source]
+            records = [one for one in piped if one.source == source]
             now[source.landing] = self._landed(source, records, now.get(source.landing))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for level in levels(self._topology):
@@ -277,11 +298,29 @@ class TopologyTestDriver:
         self.advance()
         return list(self._emitted_by[self._topology.table(name).name])
 
-    def _landed(self, source: Source, records: list[tuple[object, ...]], stored: Stored | None) -> Stored:
-        frame = self._session.createDataFrame(records, KAFKA)
-        batch = landed(frame.withColumn("timestamp", F.timestamp_millis("timestamp")), source.consumed, self._batches)
+    def quarantined(self, topic: str) -> list[dict[str, object]]:
+        """The records of a topic that are no rows: `partition`, `offset`, `error`, and `key` and `value` as bytes.
+
+        Raises:
+            TopologyError: the topology has no such topic.
+        """
+        landing = self._topology.source(topic).landing
+        self.advance()
+        names = ("partition", "offset", "error", "key", "value")
+        stored = self._tables[landing].rows if landing in self._tables else {}
+        broken = (row for _, row in sorted(stored.items()) if row["_error"] is not None)
+        return [{name: row[f"_{name}"] for name in names} for row in broken]
+
+    def _landed(self, source: Source, records: list[Piped], stored: Stored | None) -> Stored:
+        frame = self._session.createDataFrame([one.record for one in records], KAFKA)
+        batch = landed(frame.withColumn("timestamp", F.timestamp_millis("timestamp")), source, self._batches)
         found: list[Row] = batch.collect() if records else []
         new: dict[Key, Row] = {(row["_partition"], row["_offset"]): row for row in found}
+        for one in records:
+            error = new[one.record[3], one.record[4]]["_error"]
+            if error is not None and one.place is not None:
+                declared = replace(one.place, columns={"the topic": source.consumed.columns})
+                raise declared.mistake(str(error), "pipe what the topic is declared to hold; bytes may be anything")
         old: Mapping[Key, Row] = stored.rows if stored is not None else {}
         return Stored(batch.schema if stored is None else stored.schema, {**old, **new}, new)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -104,7 +106,7 @@ def test_a_batch_is_one_span(session: SparkSession) -> None:
 
 def test_what_is_mistyped_is_named(session: SparkSession) -> None:
     driver = TopologyTestDriver(topology(), session=session)
-    with pytest.raises(TopologyError, match="there is no topic"):
+    with pytest.raises(TopologyError, match="reads no topic 'order'"):
         driver.pipe("order", key=1, value=None)
     with pytest.raises(TopologyError, match="there is no table"):
         driver.table("name")
@@ -244,3 +246,30 @@ def test_a_table_that_is_another_one_is_told_row_by_row(session: SparkSession) -
         "- {'customer_id': 2, 'name': 'Bea'}",
         "+ {'customer_id': 2, 'name': 'Ben'}",
     ]
+
+
+def test_what_does_not_decode_is_an_error_at_the_line_that_pipes_it(session: SparkSession) -> None:
+    builder = StreamsBuilder("typed")
+    builder.table("orders", Consumed.json(key="a bigint, b string", value="n int"))
+    driver = TopologyTestDriver(builder.build(), session=session)
+    for key, value, what in (
+        ({"a": 1, "b": "x"}, {"n": "one"}, "the value is not JSON of (n int)"),
+        (7, {"n": 1}, "the key is not JSON of (a bigint, b string)"),
+        ({"a": 1}, {"n": 1}, "the key "),
+    ):
+        line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]  # CPython has frames
+        with pytest.raises(TopologyError, match=re.escape(what)) as failed:
+            driver.pipe("orders", key=key, value=value)
+        assert f"test_testing.py:{line}" in str(failed.value)
+        assert "the topic has: a bigint, b string, n int" in str(failed.value)
+    with pytest.raises(TopologyError, match=r"(?s)reads no topic 'order'.*did you mean orders\?.*test_testing.py:"):
+        driver.pipe("order", key=1, value={})
+    assert driver.quarantined("orders") == []
+    driver.pipe("orders", key=None, value={"n": 1})
+    driver.pipe("orders", key={"a": 1, "b": "x"}, value=b"{no json")
+    driver.pipe("orders", key={"a": 1, "b": "x"}, value={"n": 1})
+    nobodys, broken = driver.quarantined("orders")
+    assert (nobodys["offset"], nobodys["key"]) == (3, None)
+    assert "no row of a table has such a key" in str(nobodys["error"])
+    assert (broken["value"], broken["error"]) == (b"{no json", "the value is not JSON of (n int)")
+    assert driver.table("orders") == [{"a": 1, "b": "x", "n": 1}]

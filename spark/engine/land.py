@@ -42,9 +42,10 @@ REMOVED = "removed from the topic before they were landed"
 
 @dataclass(frozen=True)
 class Landed:
-    """What landing a topic did: from which offsets to which, and how many records (undecodable ones counted apart).
+    """What landing a topic did: from which offsets to which, and how many records.
 
-    `gaps` is what it found missing; all that ever was is in the position.
+    Of them, `errors` are in quarantine and `tombstones` have no value. `gaps` is what it found missing; all that ever
+    was is in the position.
     """
 
     table: str
@@ -53,6 +54,7 @@ class Landed:
     end: dict[int, int]
     records: int
     errors: int
+    tombstones: int
     version: int
     position: Position
     seconds: float
@@ -96,11 +98,11 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             check_types(name, state, source.consumed)  # also where no record came: tables would be rebuilt for it
         start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
         if state is not None and state.position.n > 0 and start == end and not gaps:
-            return Landed(name, "idle", start, end, 0, 0, state.version, state.position, time.monotonic() - began)
+            return Landed(name, "idle", start, end, 0, 0, 0, state.version, state.position, time.monotonic() - began)
         session = doors.engine.session()
         try:
             if state is None:
-                schema, definition = _schema(session, source.consumed), _definition(source.consumed)
+                schema, definition = _schema(session, source), _definition(source.consumed)
                 state = table.create(session, path, name, schema, run, definition)
                 if state.position.n > 0:
                     continue  # another run landed here meanwhile: its offsets are where to start
@@ -121,8 +123,11 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             )
             seen = Observation()
             records = _read(session, doors.kafka, topology, source, start, end)
-            batch = landed(records, source.consumed, position.n, may_be_ahead(topology, source)).observe(
-                seen, F.count(F.lit(1)).alias("records"), F.count("_error").alias("errors")
+            batch = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
+                seen,
+                F.count(F.lit(1)).alias("records"),
+                F.count("_error").alias("errors"),
+                F.count(F.when(F.col("_deleted") & F.col("_error").isNull(), True)).alias("tombstones"),
             )
             try:
                 committed = commit.append(batch, path, position)
@@ -135,8 +140,10 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 counted = seen.get
                 count = int(counted.get("records", committed.metrics.get("numOutputRows", 0)))
                 errors = int(counted.get("errors", 0))
+                tombstones = int(counted.get("tombstones", 0))
                 seconds = time.monotonic() - began
-                return Landed(name, "landed", start, end, count, errors, committed.version, position, seconds, gaps)
+                version = committed.version
+                return Landed(name, "landed", start, end, count, errors, tombstones, version, position, seconds, gaps)
         finally:
             session.stop()
     raise NotCommitted(
@@ -144,15 +151,18 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     )
 
 
-def landed(records: DataFrame, consumed: Consumed, batch: int, ahead: int | None = None) -> DataFrame:
+def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
     """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where something is wrong.
+
+    Of a table, also a record without a whole key is wrong: it could be no row, and would be nowhere.
 
     Args:
         records: what the source read.
-        consumed: what they are decoded to.
+        source: what they are decoded to, and what they mean.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
     """
+    consumed = source.consumed
     raw = records.select(
         F.col("key").alias("_key"),
         F.col("value").alias("_value"),
@@ -174,6 +184,8 @@ def landed(records: DataFrame, consumed: Consumed, batch: int, ahead: int | None
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
     decoded = decode(raw, consumed)
+    if source.kind != "stream":
+        decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _too_far(_timestamp(consumed), ahead)))
     return decoded.select(*cols(_names(consumed)), *ours)
@@ -188,9 +200,15 @@ def _too_far(at: Column, ahead: int) -> Column:
     )
 
 
-def may_be_ahead(topology: Topology, source: Source) -> int | None:
-    """Of a stream alone: a table's row must not be missing, although its changes, as a stream, have its time."""
-    return topology.settings.message_timestamp_after_max_ms if source.kind == "stream" else None
+def _without_key(consumed: Consumed) -> Column:
+    """What is wrong with a key that is not whole; null if nothing is."""
+    missing = F.lit(False)
+    for column in consumed.key:
+        missing |= col(column.name).isNull()
+    key = ", ".join(column.name for column in consumed.key)
+    return F.when(
+        missing, F.lit(f"the key ({key}) is null, or a column of it is, and no row of a table has such a key")
+    )
 
 
 def _range(
@@ -296,10 +314,10 @@ def _names(consumed: Consumed) -> list[str]:
     return list(dict.fromkeys(column.name for column in (*consumed.key, *consumed.value)))
 
 
-def _schema(session: SparkSession, consumed: Consumed) -> StructType:
+def _schema(session: SparkSession, source: Source) -> StructType:
     """The landing's columns, as the landing of no records has them, and one that no record has when it lands."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-    return landed(session.createDataFrame([], kafka), consumed, 0).schema.add(REDECODED, LongType())
+    return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())
 
 
 def _definition(consumed: Consumed) -> str:

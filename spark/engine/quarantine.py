@@ -17,7 +17,7 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.errors import NotCommitted
-from spark.engine.land import TRIES, check_types, landed, may_be_ahead, widen
+from spark.engine.land import TRIES, check_types, landed, widen
 from spark.topology.ddl import quoted
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
                 F.col("_value").alias("value"),
                 *(F.col(f"_{column}").alias(column) for column in ("topic", "partition", "offset", "timestamp")),
             )
-            again = landed(raw, source.consumed, 0, may_be_ahead(topology, source))
+            again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms)
             decoded = again.where("_error IS NULL").drop("_key", "_value", "_batch", "_topic")
             counted, count = broken.count(), decoded.count()
             if count == 0:

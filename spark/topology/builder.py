@@ -73,7 +73,7 @@ class StreamsBuilder:
             max_records_per_tick: cuts a large backlog in slices; None for no limit.
             processing_guarantee: "exactly_once_v2" or "at_least_once".
             ansi: stop at an expression that fails; False makes its result null.
-            message_timestamp_after_max_ms: how far ahead of the clock a stream's record may be in time when it lands,
+            message_timestamp_after_max_ms: how far ahead of the clock a record may be in time when it lands,
                 as for Kafka's brokers; one that is further would close all windows, and is put into quarantine. None
                 for no limit.
             on_data_loss: what to do where records, or the changes of an input, are gone before they were read: "fail"

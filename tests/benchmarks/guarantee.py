@@ -102,6 +102,6 @@ def _appended(bench: Bench, source: Source, turn: int, start: dict[int, int], en
         .option("endingOffsets", json.dumps({ORDERS: end}))
         .load()
     )
-    rows = landed(records, source.consumed, turn)
+    rows = landed(records, source, turn)
     rows.write.format("delta").mode("append").save(bench.lakehouse.table("unfenced", f"orders{turn}"))
     session.stop()

@@ -162,23 +162,45 @@ def test_event_time_is_the_records_own_where_none_is_declared(
     assert row["_timestamp"] == 1_234_567
 
 
-def test_a_streams_record_too_far_ahead_of_the_clock_is_put_into_quarantine(
+def test_a_record_too_far_ahead_of_the_clock_is_put_into_quarantine(
     doors: Doors, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
+    """Of a stream it would close all windows; of a table, no topic that it is published to would take it."""
     now, hour = time.time_ns() // 1_000_000, 3_600_000
     builders = [StreamsBuilder("guarded"), StreamsBuilder("trusting", message_timestamp_after_max_ms=None)]
     name, kept = topic(), topic()
-    send(kafka, name, *(Record(n, {"name": f"{n}", "at": now + n * hour // 2}) for n in (1, 3)))
-    send(kafka, kept, Record(1, {"name": "one", "at": now + 9 * hour}))
+    for to in (name, kept):
+        send(kafka, to, *(Record(n, {"name": f"{n}", "at": now + n * hour // 2}) for n in (1, 3)))
     for builder in builders:
         builder.stream(name, CONSUMED)
-        builder.table(kept, CONSUMED)  # a row that is missing would be worse than one that is early
+        builder.table(kept, CONSUMED)
         lake.land_all(doors, builder.build())
-    guarded, trusting = (lake.records(doors, builder.build(), name) for builder in builders)
-    assert [row["_error"] is None for row in guarded] == [True, False]
-    assert "is more than 3600000 ms ahead of the clock" in str(guarded[1]["_error"])
-    assert guarded[1]["_value"] == b'{"name": "3", "at": %d}' % (now + 3 * hour // 2)
-    assert [row["_error"] for row in [*trusting, *lake.records(doors, builders[0].build(), kept)]] == [None] * 3
+    for to in (name, kept):
+        guarded, trusting = (lake.records(doors, builder.build(), to) for builder in builders)
+        assert [row["_error"] is None for row in guarded] == [True, False]
+        assert "is more than 3600000 ms ahead of the clock" in str(guarded[1]["_error"])
+        assert guarded[1]["_value"] == b'{"name": "3", "at": %d}' % (now + 3 * hour // 2)
+        assert [row["_error"] for row in trusting] == [None] * 2
+
+
+def test_every_record_of_a_table_is_a_row_a_tombstone_superseded_or_in_quarantine(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    builder = StreamsBuilder("conserving")
+    builder.table(name, Consumed.json(key="a bigint, b decimal(4,2)", value="n int"))
+    topology = builder.build()
+    whole = [{"a": 1, "b": "1.23"}, {"a": 1, "b": 1.230}, {"a": 2, "b": 1}]
+    broken = [{"a": 1}, {"b": 1}, {}, None, {"a": "one", "b": 1}]
+    records = [Record(key, {"n": n}) for n, key in enumerate([*whole, *broken])]
+    send(kafka, name, *records, Record(whole[2], None), Record(None, None))
+    landed_ = landed(doors, topology)
+    lake.step_all(doors, topology)
+    assert (landed_.records, landed_.errors, landed_.tombstones) == (len(records) + 2, len(broken) + 1, 1)
+    stored = lake.listed(lake.path(doors, topology, name))
+    assert [(row["a"], str(row["b"]), row["n"]) for row in stored] == [(1, "1.23", 1)]
+    told = [str(row["_error"]) for row in lake.records(doors, topology, name) if row["_error"] is not None]
+    assert [error.partition(" (")[0] for error in told] == [*["the key"] * 4, "the key is not JSON of", "the key"]
 
 
 def test_an_empty_topic_lands_as_an_empty_table_at_its_offsets(doors: Doors, topic: Callable[..., str]) -> None:

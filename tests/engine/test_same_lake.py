@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,3 +77,13 @@ def test_a_table_that_only_the_engine_sees_is_never_replaced(
 
     [went_on] = lake.land_all(replace(doors, engine=Engine(None, engine.start(), lakehouse=engines)), topology)
     assert (went_on.outcome, went_on.records) == ("landed", 1)
+
+
+def test_clients_that_prove_a_new_lake_at_once_agree_on_its_name(engine: Engine, tmp_path: Path) -> None:
+    lakehouse = Lakehouse(str(tmp_path))
+    sessions = [engine.session() for _ in range(4)]
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        list(pool.map(lakehouse.prove, sessions))
+    for session in sessions:
+        session.stop()
+    assert DeltaTable(str(tmp_path / "_lake")).metadata().configuration.keys() == {"tidetable.lake"}
