@@ -14,7 +14,7 @@ from spark.engine import position as positions
 from spark.engine.errors import InputChanged, LogBroken, PositionLost
 from spark.engine.land import capture, written
 from spark.engine.pin import before
-from spark.engine.publish import all_sent, unsent
+from spark.engine.publish import aged, all_sent, unsent
 from spark.engine.sync import behind, concerning, waiting
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ class Standing:
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
     that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
     it, or in it, until a partition that is empty has newer ones. `redecoded` says that an input has records which did
-    not decode before, and it has not. `sent` is how far the topic is that it is published to, and `unsent` how many
-    versions that does not have. `in_transactions` are offsets of a landing's topic, by partition, from the first
-    record on of a transaction that has not ended: nobody reads them before it has, so they are no lag.
+    not decode before, and it has not. `sent` is how far the topic is that it is published to, `aged` whether that is to
+    be committed anew before the broker forgets it, and `unsent` how many versions the topic does not have.
+    `in_transactions` are offsets of a landing's topic, by partition, from the first record on of a transaction that has
+    not ended: nobody reads them before it has, so they are no lag.
     """
 
     table: str
@@ -49,6 +50,7 @@ class Standing:
     redecoded: bool = False
     held: tuple[Waiting, ...] = ()
     sent: Sent | None = None
+    aged: bool = False
     unsent: int = 0
     in_transactions: dict[str, int] = field(default_factory=dict)
 
@@ -61,7 +63,9 @@ class Standing:
     def behind(self) -> bool:
         """Whether a tick has something to do here."""
         never = self.state is None or self.state.position.n == 0
-        return never or self.recreated or self.redecoded or self.unsent > 0 or any((self.lag or {}).values())
+        return (
+            never or self.recreated or self.redecoded or self.aged or self.unsent > 0 or any((self.lag or {}).values())
+        )
 
 
 def standings(
@@ -87,7 +91,7 @@ def standings(
     with suppress(PositionLost, LogBroken):  # a landing that is broken is in trouble already
         held = waiting(lakehouse, topology)
     for name, at in (sent or {}).items():
-        found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at))
+        found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at), aged=_aged(at))
     for name, there in (written or {}).items():
         source = topology.source(name.partition("/")[2])
         if ends is not None and name in ends and ends[name].topic_id == there.topic_id:
@@ -195,6 +199,10 @@ def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | No
         return 0
     except InputChanged:
         return 1
+
+
+def _aged(sent: Sent | None) -> bool:
+    return sent is not None and aged(sent, round(time.time() * 1000))
 
 
 def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:

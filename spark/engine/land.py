@@ -127,7 +127,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 seen,
                 F.count(F.lit(1)).alias("records"),
                 F.count("_error").alias("errors"),
-                F.count(F.when(F.col("_deleted") & F.col("_error").isNull(), True)).alias("tombstones"),
+                F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
             )
             try:
                 committed = commit.append(batch, path, position)

@@ -8,7 +8,8 @@ a topic is: a table never waits for it. Whoever opens a table's transactional id
 
 A large version takes several transactions; what comes of a version depends on the table's log alone, so a restart finds
 its place by counting. It begins with the whole table, at its newest version. Group offsets expire; every record carries
-the position in headers too, and the newest records of the topic tell it then.
+the position in headers too, and the newest records of the topic tell it then. Where none is left, a property of the
+table still tells that there were some.
 
 Published are versions up to the newest commit of ours: what others changed behind it is not ours yet. Change feeds end
 where a commit replaced a table's columns; what that changed, or a version before it, is the difference of two versions.
@@ -31,6 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
 from spark.engine.definition import gaining
@@ -58,6 +60,12 @@ BATCH = 10_000  # records of a transaction: its fixed cost is spread thin, and i
 PAGE = 100_000  # rows fetched at once: what is asked for lies in the engine's memory until it is fetched
 FAR = 100  # versions without a change until the position is committed anew, before the log forgets it
 AGED = 86_400_000  # milliseconds until a position is committed anew: the broker forgets one after seven days
+
+PUBLISHED = "tidetable.published"
+"""The property that holds the topics, with their cluster, that have records of a table.
+
+Where nothing else tells how far a topic is, nothing is sent again.
+"""
 
 HEADER = "tidetable."
 """What the names of our headers begin with."""
@@ -133,7 +141,8 @@ def publish(
     A topic that has everything costs one question to the broker, and starts no Spark.
 
     Raises:
-        InputChanged: the table is not the one that was published, or no longer tells how it changed.
+        InputChanged: the table is not the one that was published, or no longer tells how it changed; or nothing tells
+            how far the topic is.
         PlanChanged: the table has another definition, or another key, than what was published.
         NotCommitted: another run took over.
     """
@@ -144,7 +153,7 @@ def publish(
     if state is None or state.position.n == 0:
         return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
     now = round(time.time() * 1000)
-    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and now - sent.at < AGED:
+    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and not aged(sent, now):
         return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
     exactly_once = topology.settings.exactly_once
     with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
@@ -159,6 +168,15 @@ def publish(
             publisher.commit(aim.version, aim.to_json())
             return Published(name, target.topic, "idle", sent, aim, transactions=1, seconds=time.monotonic() - began)
         _check(name, target, sent, aim)
+        begun: list[str] = json.loads(state.properties.get(PUBLISHED, "[]"))
+        topic = f"{doors.kafka.cluster_id()}/{target.topic}"
+        if sent is None and topic in begun:
+            raise InputChanged(
+                f"{name}: how far topic {target.topic} is, is not known any more: the broker forgot the offset of "
+                f"group {group(topology, target)}, and no record is left that would tell. Records were published "
+                f"there, and would be told again. {_remedy(target)}; or, if all of them may be, run "
+                f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{PUBLISHED}')"
+            )
         session = doors.engine.session()
         try:
             with (
@@ -168,6 +186,9 @@ def publish(
                 closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
             ):
                 done = _sending(publisher, name, records, sent, aim, say)
+            if topic not in begun:
+                with commit.races():  # the next publishing writes it then
+                    table.set_properties(session, path, {PUBLISHED: json.dumps([*begun, topic])})
         finally:
             session.stop()
     return replace(done, topic=target.topic, seconds=time.monotonic() - began)
@@ -193,6 +214,11 @@ def all_sent(kafka: Kafka, topology: Topology) -> dict[str, Sent | None]:
     return {table.name: sent_of(kafka, topology, table) for table in topology.tables if table.topic is not None}
 
 
+def aged(sent: Sent, now: int) -> bool:
+    """Whether the position of a topic is to be committed anew by a time in milliseconds: the broker would forget it."""
+    return now - sent.at >= AGED
+
+
 def unsent(path: str, name: str, sent: Sent | None) -> int:
     """How many versions of a table its topic does not have; one that it has nothing of begins with one."""
     state = positions.read(path, name)
@@ -205,7 +231,7 @@ def unsent(path: str, name: str, sent: Sent | None) -> int:
 
 def _has_all(sent: Sent, state: State) -> bool:
     """Whether a topic has all that a table holds."""
-    return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.version
+    return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.own
 
 
 def _at_the_tail(publisher: Publisher, name: str, exactly_once: bool) -> Sent | None:

@@ -276,6 +276,29 @@ def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: Wo
     assert sent.done
 
 
+def test_a_topic_that_nothing_tells_of_any_more_gets_nothing_twice(world: World) -> None:
+    """Idle for longer than the broker keeps offsets, and its records were removed by retention."""
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    made = topology(world.items, sink)
+    was = group(made, made.table("large"))
+    before = [told.change for told in received(world.kafka, sink)]
+    assert before != []
+    admin = world.kafka.admin()
+    admin.delete_consumer_groups([was])[was].result(10)
+    end = world.kafka.end_offsets([sink])[sink].offsets[0]
+    [emptied] = admin.delete_records([confluent_kafka.TopicPartition(sink, 0, end)]).values()
+    emptied.result(10)
+    for _ in range(2):
+        with pytest.raises(InputChanged, match=rf"how far topic {sink} is, is not known any more.*at tests/"):
+            world.published(sink, 0)
+    assert world.kafka.end_offsets([sink])[sink].offsets[0] == end, "nothing was sent"
+    # Another topic begins with the whole table, as ever.
+    other = world.topic("other")
+    world.published(other, 0)
+    assert [told.change for told in received(world.kafka, other)] == before
+
+
 def test_the_newest_records_are_not_looked_for_before_a_transaction_of_others_that_is_open(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,7 +513,8 @@ def test_an_offset_that_somebody_else_committed_is_none_of_ours(metadata: str) -
 
 def refused(items: str, guarantee: str = "exactly_once_v2") -> Topology:
     """A record from the far future, and a large one, each published to a topic that takes none of the kind."""
-    builder = StreamsBuilder(f"refused-{items}", processing_guarantee=guarantee)
+    # By default the landing would keep a record from the far future.
+    builder = StreamsBuilder(f"refused-{items}", processing_guarantee=guarantee, message_timestamp_after_max_ms=None)
     table = builder.table(items, Consumed.json(key="id bigint", value="at bigint, note string", timestamp="at"))
     for number, name in enumerate(("far", "large")):
         table.filter(f"id = {number}").materialize(name).to(f"{items}-{name}")

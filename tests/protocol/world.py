@@ -127,7 +127,7 @@ class Simulation:
         instead: list[tuple[object, str, object]] = [
             (position, "DeltaTable", lambda path: Reader(self.world.lake, path)),
             (position.Position, "from_json", staticmethod(cache(Position.from_json))),
-            (land, "F", SimpleNamespace(lit=_counted, count=_counted)),
+            (land, "F", SimpleNamespace(lit=_counted, expr=_counted, count=_counted)),
             (land, "Observation", Seen),
             (land, "landed", lambda records, *_: records),
             (land, "_schema", lambda *_: COLUMNS),
