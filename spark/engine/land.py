@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
+TIME, KEY = "_timestamp", "_key"  # of a landing's definition; columns of that name are ours
 REMOVED = "removed from the topic before they were landed"
 
 
@@ -102,7 +103,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
         session = doors.engine.session()
         try:
             if state is None:
-                schema, definition = _schema(session, source), _definition(source.consumed)
+                schema, definition = _schema(session, source), json.dumps(_definition(source.consumed))
                 state = table.create(session, path, name, schema, run, definition)
                 if state.position.n > 0:
                     continue  # another run landed here meanwhile: its offsets are where to start
@@ -201,14 +202,10 @@ def _too_far(at: Column, ahead: int) -> Column:
 
 
 def _without_key(consumed: Consumed) -> Column:
-    """What is wrong with a key that is not whole; null if nothing is."""
-    missing = F.lit(False)
-    for column in consumed.key:
-        missing |= col(column.name).isNull()
+    """What is wrong with a record of a table that has no key; one that has a part of it did not decode."""
     key = ", ".join(column.name for column in consumed.key)
-    return F.when(
-        missing, F.lit(f"the key ({key}) is null, or a column of it is, and no row of a table has such a key")
-    )
+    told = f"the key ({key}) is null, and no row of a table has such a key"
+    return F.when(col(consumed.key[0].name).isNull(), F.lit(told))
 
 
 def _range(
@@ -320,18 +317,25 @@ def _schema(session: SparkSession, source: Source) -> StructType:
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())
 
 
-def _definition(consumed: Consumed) -> str:
-    return json.dumps({column.name: column.type for column in (*consumed.key, *consumed.value)})
+def _columns(consumed: Consumed) -> dict[str, str]:
+    return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
+
+
+def _definition(consumed: Consumed) -> dict[str, str]:
+    """The columns, and what else the rows of a landing depend on, under names that no column has."""
+    time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
+    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key)}
 
 
 def check_types(name: str, state: State, consumed: Consumed) -> None:
-    """Refuse a declaration that gives a landed column another type.
+    """Refuse a declaration that gives a landed column another type, or its records another event time or key.
 
     Raises:
         PlanChanged: says which.
     """
-    stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
+    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(consumed)
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
+    ours = {what: changed.pop(what) for what in (TIME, KEY) if what in changed}
     if changed:
         raise PlanChanged(
             f"{name}: landed and declared types differ: "
@@ -339,13 +343,21 @@ def check_types(name: str, state: State, consumed: Consumed) -> None:
             + ". Declare a column of another name for the new type, "
             "or land the topic anew under another topology name"
         )
+    if ours:
+        raise PlanChanged(
+            f"{name}: landed and declared records differ:\n"
+            + "\n".join(f"- {what[1:]} {old}\n+ {what[1:]} {new}" for what, (old, new) in ours.items())
+            + "\nThe rows so far have the one, and those to come would have the other. Declare it as it was, land the "
+            "topic under another topology name, or move the landing's folder away, run a tick, which lands what the "
+            "topic still holds, and `tidetable rebuild --downstream` the tables that read it"
+        )
 
 
 def widen(session: SparkSession, path: str, state: State, consumed: Consumed) -> None:
     """Add columns that the declaration gained; older records have null there."""
-    stored, declared = json.loads(state.properties[table.DEFINITION]), json.loads(_definition(consumed))
+    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(consumed)
     if stored | declared == stored:
         return
-    table.add_columns(session, path, declared)
+    table.add_columns(session, path, _columns(consumed))
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

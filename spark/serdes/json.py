@@ -4,9 +4,10 @@ A value must be one JSON object whose fields have the declared types; fields tha
 declared ones that are missing are null, and of one that is there twice the last counts. A record without a value, or
 with the JSON literal null, is a tombstone. A key of one column may be an object, a bare JSON scalar or plain text:
 `{"id": 7}`, `7`, `"7"`, `seven`; a key of several columns is an object. A key that is null, or an object without the
-declared fields, is a record without a key.
+declared fields, is a record without a key; one with some of them and not all is broken, for it would be no row.
 
-Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it.
+Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it: so a
+decimal with more places than are declared, unless they are zeros.
 
 What is encoded decodes to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`: equal keys are
 equal bytes, since a column's type says how each of its values is written. Nulls are written, times in microseconds UTC.
@@ -15,6 +16,8 @@ equal bytes, since a column's type says how each of its values is written. Nulls
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -45,6 +48,17 @@ WRITING = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
+KEY = "the key is not JSON of"
+HALF_KEY = "the key has no value for a part of"
+KEY_PLACES = "the key has a decimal with more places than"
+VALUE = "the value is not JSON of"
+DIFFERS = "the value says otherwise than the key of"
+VALUE_PLACES = "the value has a decimal with more places than"
+
+DECIMALS = re.compile(r"decimal\((\d+),(\d+)\)")
+SCALE = re.compile(r"\bdecimal\(\d+,(\d+)\)")
+NUMBER = r"^[+-]?([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
+
 ENDLESS = r"[+-]?[0-9.]+[eE][+-]?[0-9]{4,}"
 """A number whose power of ten no column holds. Spark writes it out, 1e5000000 in 8 seconds."""
 END = r"\s*[,}\]]"
@@ -59,11 +73,11 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     """
     trimmed = records.select("*", _trimmed("_key").alias("_kt"), _trimmed("_value").alias("_vt"))
     texts = trimmed.select("*", _text("_key", "_kt").alias("_k"), _text("_value", "_vt").alias("_v"))
-    bare = len(consumed.key) == 1
+    bare, value = len(consumed.key) == 1, consumed.value + consumed.again
     parsed = texts.select(
         "*",
         _object("_k", consumed.key).alias("_ko"),
-        _object("_v", consumed.value).alias("_vo"),
+        _object("_v", value).alias("_vo"),
         *([_scalar(consumed.key[0]).alias("_ks")] if bare else []),
     )
     key = [_field("_ko", column) for column in consumed.key]
@@ -72,8 +86,19 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
         is_object = F.startswith("_k", F.lit("{"))
         key = [F.when(is_object, key[0]).otherwise(F.col("_ks"))]
         bad_key = F.when(is_object, bad_key).otherwise(F.col("_ks").isNull())
-    error = F.when(F.col("_k").isNotNull() & bad_key, _says("key", consumed.key)).when(
-        F.col("_v").isNotNull() & _broken("_v", "_vo", consumed.value), _says("value", consumed.value)
+    rounded_key = _rounded("_k", "_ko", consumed.key)
+    if bare and (places := _places(str(consumed.key[0].type))) is not None:
+        rounded_key = F.when(is_object, rounded_key).otherwise(~_within(F.btrim("_k", F.lit('" ')), places))
+    there = [F.col(f"_ko.{quoted(column.name)}").isNotNull() for column in consumed.key]
+    half = reduce(or_, there) & ~reduce(and_, there)
+    has_key, has_value = F.col("_k").isNotNull(), F.col("_v").isNotNull()
+    error = (
+        F.when(has_key & bad_key, _says(KEY, consumed.key))
+        .when(has_key & half, _says(HALF_KEY, consumed.key))
+        .when(has_key & rounded_key, _says(KEY_PLACES, consumed.key))
+        .when(has_value & _broken("_v", "_vo", value), _says(VALUE, value))
+        .when(has_value & _rounded("_v", "_vo", value), _says(VALUE_PLACES, value))
+        .when(has_key & has_value & _differs(consumed, key), _says(DIFFERS, consumed.again))
     )
     judged = parsed.withColumn("_error", error)
     right = F.col("_error").isNull()
@@ -172,6 +197,48 @@ def _fits(text: str, value: Expression, column: Column) -> Expression:
     return F.lit(True)
 
 
+def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
+    """Whether the value has another key than the key; a null there, or nothing, says none."""
+    of_key = dict(zip((column.name.lower() for column in consumed.key), key, strict=True))
+    found = [_field("_vo", column) != of_key[column.name.lower()] for column in consumed.again]
+    return F.coalesce(reduce(or_, found, F.lit(False)), F.lit(False))
+
+
+def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
+    """Whether a decimal was written with more places than are declared; Spark rounds it, and two keys become one."""
+    found = F.lit(False)
+    for column in columns:
+        kind, value = str(column.type), F.col(f"{parsed}.{quoted(column.name)}")
+        declared = [int(scale) for scale in SCALE.findall(kind)]
+        if not declared:
+            continue
+        suspect = F.col(text).rlike(rf"\.[0-9]{{{min(declared) + 1}}}|[0-9.][eE][+-]?[0-9]")
+        if _places(kind) is not None:
+            read = F.from_json(text, f"{quoted(column.name)} string", OPTIONS)[column.name]
+            more = ~_within(read, declared[0])
+        else:  # inside of a value: read with as many places as there is room for, and compared as text
+            wide = DECIMALS.sub(lambda it: f"decimal(38,{38 - int(it[1]) + int(it[2])})", kind)
+            read = F.from_json(text, f"{quoted(column.name)} {wide}", OPTIONS)[column.name]
+            more = F.to_json(F.struct(read.alias("v"))) != F.to_json(F.struct(value.cast(wide).alias("v")))
+        found |= F.when(suspect & value.isNotNull(), F.coalesce(more, F.lit(False))).otherwise(F.lit(False))
+    return found
+
+
+def _places(kind: str) -> int | None:
+    """How many places a decimal has behind the point; None of another type."""
+    one = DECIMALS.fullmatch(kind)
+    return None if one is None else int(one[2])
+
+
+def _within(number: Expression, places: int) -> Expression:
+    """Whether a number, as it is written, has no more places than that but zeros; null where there is none."""
+    whole, fraction, power = (F.regexp_extract(number, NUMBER, group) for group in (1, 2, 3))
+    digits = F.concat(whole, fraction)
+    zeros = F.length(digits) - F.length(F.rtrim(digits, F.lit("0")))
+    exponent = F.coalesce(power.try_cast("int"), F.lit(0))
+    return (zeros == F.length(digits)) | (F.length(fraction) - zeros - exponent <= places)
+
+
 def _field(parsed: str, column: Column) -> Expression:
     field = F.col(f"{parsed}.{quoted(column.name)}")
     return field.try_cast("tinyint") if column.type == "tinyint" else field
@@ -185,9 +252,9 @@ def _scalar(column: Column) -> Expression:
     return F.when(F.is_valid_utf8("_k"), text).try_cast(str(column.type))
 
 
-def _says(part: str, columns: tuple[Column, ...]) -> Expression:
+def _says(what: str, columns: tuple[Column, ...]) -> Expression:
     declared = ", ".join(f"{column.name} {column.type}" for column in columns)
-    return F.lit(f"the {part} is not JSON of ({declared})")
+    return F.lit(f"{what} ({declared})")
 
 
 def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:

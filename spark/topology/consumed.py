@@ -20,12 +20,16 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 
 @dataclass(frozen=True)
 class Consumed:
-    """A topic's columns. `timestamp` names the column that is the record's event time."""
+    """A topic's columns. `timestamp` names the column that is the record's event time.
+
+    `again` are columns of the key that the value has too: they are no columns more, and must say the same.
+    """
 
     format: Literal["json"]
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     timestamp: str | None = None
+    again: tuple[Column, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -38,7 +42,8 @@ class Consumed:
 
         Args:
             key: the key's columns, such as "order_id bigint".
-            value: the value's columns, such as "amount decimal(12,2)"; a column of the key is dropped, if of its type.
+            value: the value's columns, such as "amount decimal(12,2)"; a column that the key has too is the key's, of
+                the same type, and a record in which the two differ goes into quarantine.
             timestamp: the column that is the event time; without one, the time of Kafka's record is.
         """
         line = user_line()
@@ -51,7 +56,8 @@ class Consumed:
         check_comparable(kept, place)
         _check_landed(kept, place)
         time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
-        return Consumed("json", keys, kept, time)
+        again = tuple(column for column in values if column not in kept)
+        return Consumed("json", keys, kept, time, again)
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ def _check_landed(columns: tuple[Column, ...], place: Place) -> None:
 
 
 def _check_same_types(keys: tuple[Column, ...], values: tuple[Column, ...], place: Place) -> None:
-    """Refuse a column of key and value that has two types: the value's is dropped."""
+    """Refuse a column of key and value that has two types: it is one column."""
     for column in values:
         same = column_named(column.name, keys)
         if same is not None and same.type != column.type:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,10 @@ from resources.kafka import Kafka
 from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.doors import Doors
-from spark.engine.errors import OffsetsExpired, PlanChanged, TopicRecreated
+from spark.engine.errors import InputChanged, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.land import Landed, capture, land
 from spark.engine.offsets import TopicMissing, TopicOffsets
+from spark.engine.repair import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import NoEngine, Record, send
@@ -168,15 +171,16 @@ def test_a_record_too_far_ahead_of_the_clock_is_put_into_quarantine(
     """Of a stream it would close all windows; of a table, no topic that it is published to would take it."""
     now, hour = time.time_ns() // 1_000_000, 3_600_000
     builders = [StreamsBuilder("guarded"), StreamsBuilder("trusting", message_timestamp_after_max_ms=None)]
-    name, kept = topic(), topic()
-    for to in (name, kept):
-        send(kafka, to, *(Record(n, {"name": f"{n}", "at": now + n * hour // 2}) for n in (1, 3)))
+    topics = (topic(), topic(), topic())
+    for name in topics:
+        send(kafka, name, *(Record(n, {"name": f"{n}", "at": now + n * hour // 2}) for n in (1, 3)))
     for builder in builders:
-        builder.stream(name, CONSUMED)
-        builder.table(kept, CONSUMED)
+        builder.stream(topics[0], CONSUMED)
+        builder.table(topics[1], CONSUMED)  # one that is ahead would be published by a time that brokers refuse
+        builder.global_table(topics[2], CONSUMED)
         lake.land_all(doors, builder.build())
-    for to in (name, kept):
-        guarded, trusting = (lake.records(doors, builder.build(), to) for builder in builders)
+    for name in topics:
+        guarded, trusting = (lake.records(doors, builder.build(), name) for builder in builders)
         assert [row["_error"] is None for row in guarded] == [True, False]
         assert "is more than 3600000 ms ahead of the clock" in str(guarded[1]["_error"])
         assert guarded[1]["_value"] == b'{"name": "3", "at": %d}' % (now + 3 * hour // 2)
@@ -200,7 +204,44 @@ def test_every_record_of_a_table_is_a_row_a_tombstone_superseded_or_in_quarantin
     stored = lake.listed(lake.path(doors, topology, name))
     assert [(row["a"], str(row["b"]), row["n"]) for row in stored] == [(1, "1.23", 1)]
     told = [str(row["_error"]) for row in lake.records(doors, topology, name) if row["_error"] is not None]
-    assert [error.partition(" (")[0] for error in told] == [*["the key"] * 4, "the key is not JSON of", "the key"]
+    part, nothing = "the key has no value for a part of", "the key"
+    reasons = [part, part, nothing, nothing, "the key is not JSON of", nothing]
+    assert [error.partition(" (")[0] for error in told] == reasons
+
+
+def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+
+    def declared(key: str, value: str, timestamp: str | None) -> Topology:
+        builder = StreamsBuilder(f"timed-{name}")
+        builder.table(name, Consumed.json(key=key, value=value, timestamp=timestamp))
+        return builder.build()
+
+    first = declared("id bigint", "name string, at bigint", None)
+    send(kafka, name, Record(b'{"id": 1, "at": 2}', {"name": "ada", "at": 2}, timestamp=1_000))
+    landed(doors, first)
+    lake.step_all(doors, first)
+    timed, keyed = (
+        declared("id bigint", "name string, at bigint", "at"),
+        declared("id bigint, at bigint", "name string", None),
+    )
+    for topology, differ in (
+        (timed, "- timestamp of Kafka's record\n+ timestamp of at"),
+        (keyed, "- key id\n+ key id, at"),
+    ):
+        with pytest.raises(PlanChanged, match=re.escape(differ)):
+            landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), topology)
+    assert log(doors, first) == ["CREATE TABLE", "WRITE"]
+
+    where = lake.path(doors, first, first.sources[0].landing)
+    shutil.move(where, f"{where}-old")
+    landed(doors, timed)
+    with pytest.raises(InputChanged, match="tidetable rebuild"):
+        lake.step_all(doors, timed)
+    rebuild(doors, timed, timed.table(name), "anew")
+    assert [row["_timestamp"] for row in lake.listed(lake.path(doors, timed, name))] == [2]
 
 
 def test_an_empty_topic_lands_as_an_empty_table_at_its_offsets(doors: Doors, topic: Callable[..., str]) -> None:

@@ -146,7 +146,7 @@ def test_a_value_that_is_no_object_of_the_declared_types_is_broken(session: Spar
 
 def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> None:
     good = [
-        b'{"d": 12.345}',
+        b'{"d": 12.3400}',
         b'{"d": "12.3"}',
         b'{"t": "2026-01-01T01:00:00+01:00"}',
         b'{"day": "2026-02-28"}',
@@ -164,7 +164,7 @@ def test_values_have_the_declared_types_or_are_broken(session: SparkSession) -> 
         if isinstance(row, dict)
     ]
     assert found == [
-        {"d": "12.35"},  # rounded to the declared scale
+        {"d": "12.34"},
         {"d": "12.30"},
         {"t": "2026-01-01 00:00:00"},
         {"day": "2026-02-28"},
@@ -272,7 +272,7 @@ def test_a_key_of_several_columns_is_an_object(session: SparkSession) -> None:
     texts = [b'{"a": 1, "b": "x"}', b'{"a": 1}', b"1", b'{"a": "x", "b": "y"}', b'{"a": 1, "b": "x"} z']
     assert decoded(session, PAIR, [(text, b'{"c": 5}') for text in texts]) == [
         {"a": 1, "b": "x", "c": 5, "_deleted": False},
-        {"a": 1, "b": None, "c": 5, "_deleted": False},
+        BROKEN,  # half a key is neither a row nor a record without a key
         BROKEN,
         BROKEN,
         BROKEN,
@@ -295,6 +295,57 @@ def test_the_error_says_which_part_is_broken_and_what_was_declared(session: Spar
         "the key is not JSON of (id bigint)",
         None,
     }
+    half = session.createDataFrame(
+        [(b'{"a": 1}', b"{}"), (b'{"b": "x", "a": null}', None)], "_key binary, _value binary"
+    )
+    assert {row["_error"] for row in decode(half, PAIR).collect()} == {
+        "the key has no value for a part of (a int, b string)"
+    }
+
+
+def test_decimals_are_never_rounded_neither_in_keys_nor_inside_of_values(session: SparkSession) -> None:
+    consumed = Consumed.json(
+        key="k decimal(6,2)",
+        value="d decimal(12,2), w decimal(38,10), n decimal(5,0), lines array<struct<p:decimal(12,2)>>, "
+        "m map<string,decimal(4,1)>",
+    )
+    good: list[tuple[Bytes, Bytes]] = [
+        (b"1.500", b'{"d": 1.5000, "w": "1e-10", "n": 12e2, "lines": [{"p": 1.500}], "m": {"a": 2.50}}'),
+        (b'"1e-2"', b'{"d": 1200e-4, "w": -0.00000000000, "n": 5.0, "other": 1.23456}'),
+        (b'{"k": 0.10}', b'{"d": 0.000e-7, "lines": [{"p": null}, {}], "m": {}}'),
+        (b"100e-2", None),
+    ]
+    assert [BROKEN if row == BROKEN else "read" for row in decoded(session, consumed, good)] == ["read"] * len(good)
+    rounded: list[tuple[Bytes, Bytes]] = [
+        (b"1.005", b"{}"),
+        (b'"1.005"', None),
+        (b'{"k": 1.005}', b"{}"),
+        (b"1", b'{"d": 1.005}'),
+        (b"1", b'{"d": "-1.005"}'),
+        (b"1", b'{"d": 12345e-4}'),
+        (b"1", b'{"d": 0.000000000000000000000000000000000000000001}'),
+        (b"1", b'{"w": 1e-11}'),
+        (b"1", b'{"n": 0.5}'),
+        (b"1", b'{"lines": [{"p": 1.00}, {"p": 1.005}]}'),
+        (b"1", b'{"m": {"a": "2.55"}}'),
+    ]
+    frame = session.createDataFrame([(n, *one) for n, one in enumerate(rounded)], "_n int, _key binary, _value binary")
+    found = {row["_n"]: row["_error"] for row in decode(frame, consumed).collect()}
+    value = "the value has a decimal with more places than (" + ", ".join(
+        f"{column.name} {column.type}" for column in consumed.value
+    )
+    key = "the key has a decimal with more places than (k decimal(6,2))"
+    assert found == {n: key if n < 3 else f"{value})" for n in range(len(rounded))}
+
+
+def test_a_value_that_says_another_key_than_the_key_is_broken(session: SparkSession) -> None:
+    consumed = Consumed.json(key="Id bigint, b string", value="ID bigint, name string")
+    key = b'{"Id": 7, "b": "x"}'
+    agree = [(key, b'{"ID": 7}'), (key, b'{"ID": null}'), (key, b'{"name": "x"}'), (key, None), (None, b'{"ID": 7}')]
+    assert BROKEN not in decoded(session, consumed, agree)
+    frame = session.createDataFrame([(key, b'{"ID": 8}')], "_key binary, _value binary")
+    [row] = decode(frame, consumed).collect()
+    assert (row["Id"], row["_error"]) == (None, "the value says otherwise than the key of (ID bigint)")
 
 
 def test_columns_may_have_the_names_of_kafkas_and_names_that_need_quoting(session: SparkSession) -> None:

@@ -180,10 +180,11 @@ def test_a_name_that_is_no_plain_word_is_backquoted() -> None:
     assert plan.select == (("my-key", "left.`my-key`"), ("größe", "right.`größe`"), ("plain", "right.plain"))
 
 
-def test_a_value_column_named_like_a_key_column_is_dropped() -> None:
+def test_a_value_column_named_like_a_key_column_is_the_keys() -> None:
     consumed = Consumed.json(key="Id bigint", value="ID long, name string", timestamp="id")
     assert consumed.columns == (Column("Id", "bigint"), Column("name", "string"))
     assert consumed.timestamp == "Id"
+    assert consumed.again == (Column("ID", "bigint"),)
 
 
 def test_settings_are_part_of_the_topology() -> None:
