@@ -202,10 +202,11 @@ def _too_far(at: Column, ahead: int) -> Column:
 
 
 def _without_key(consumed: Consumed) -> Column:
-    """What is wrong with a record of a table that has no key; one that has a part of it did not decode."""
+    """What is wrong with a record of a table that has no key, or only a part of one; null if nothing is."""
+    missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
     key = ", ".join(column.name for column in consumed.key)
-    told = f"the key ({key}) is null, and no row of a table has such a key"
-    return F.when(col(consumed.key[0].name).isNull(), F.lit(told))
+    told = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
+    return F.when(missing, F.lit(told))
 
 
 def _range(

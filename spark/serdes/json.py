@@ -4,7 +4,7 @@ A value must be one JSON object whose fields have the declared types; fields tha
 declared ones that are missing are null, and of one that is there twice the last counts. A record without a value, or
 with the JSON literal null, is a tombstone. A key of one column may be an object, a bare JSON scalar or plain text:
 `{"id": 7}`, `7`, `"7"`, `seven`; a key of several columns is an object. A key that is null, or an object without the
-declared fields, is a record without a key; one with some of them and not all is broken, for it would be no row.
+declared fields, is a record without a key.
 
 Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it: so a
 decimal with more places than are declared, unless they are zeros.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -49,7 +49,6 @@ WRITING = {
 }
 
 KEY = "the key is not JSON of"
-HALF_KEY = "the key has no value for a part of"
 KEY_PLACES = "the key has a decimal with more places than"
 VALUE = "the value is not JSON of"
 DIFFERS = "the value says otherwise than the key of"
@@ -89,12 +88,9 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     rounded_key = _rounded("_k", "_ko", consumed.key)
     if bare and (places := _places(str(consumed.key[0].type))) is not None:
         rounded_key = F.when(is_object, rounded_key).otherwise(~_within(F.btrim("_k", F.lit('" ')), places))
-    there = [F.col(f"_ko.{quoted(column.name)}").isNotNull() for column in consumed.key]
-    half = reduce(or_, there) & ~reduce(and_, there)
     has_key, has_value = F.col("_k").isNotNull(), F.col("_v").isNotNull()
     error = (
         F.when(has_key & bad_key, _says(KEY, consumed.key))
-        .when(has_key & half, _says(HALF_KEY, consumed.key))
         .when(has_key & rounded_key, _says(KEY_PLACES, consumed.key))
         .when(has_value & _broken("_v", "_vo", value), _says(VALUE, value))
         .when(has_value & _rounded("_v", "_vo", value), _says(VALUE_PLACES, value))

@@ -7,6 +7,7 @@ nothing but the tables at its position, so these are all steps of batch size one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,7 +84,8 @@ def _pipe(driver: TopologyTestDriver, topology: Topology, plays: Sequence[Play],
     for number, play in enumerate(plays):
         for record in play.batches[batch] if batch < len(play.batches) else ():
             if record.topic in topics:
-                key = {"world": number, **record.key}
+                # As bytes: a record without a key has a part of one here, the world's, and may be piped all the same.
+                key = json.dumps({"world": number, **record.key}).encode()
                 driver.pipe(record.topic, key=key, value=record.value, timestamp=record.timestamp)
     driver.advance()
 
