@@ -88,7 +88,10 @@ def _audit(topology: Topology) -> dg.JobDefinition:
             with retried(), _collected(wrong):
                 for audited in _audited(tidetable, topology, table, context.op_config["all_versions"]):
                     if isinstance(audited, Unprovable):
-                        context.log.warning("%s version %s: %s", audited.table, audited.version, audited.why)
+                        until = audited.version if audited.until is None else audited.until
+                        context.log.warning(
+                            "%s versions %s to %s: %s", audited.table, audited.version, until, audited.why
+                        )
                         continue
                     yield _observed(topology, table.name, metadata.of_audit(audited))
                     if not audited.holds:

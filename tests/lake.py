@@ -18,6 +18,7 @@ from resources.lakehouse import Lakehouse
 from spark.engine import position as positions
 from spark.engine.land import capture, land
 from spark.engine.position import State
+from spark.engine.repair import Audited, Unprovable, audits
 from spark.engine.step import step
 
 if TYPE_CHECKING:
@@ -144,6 +145,12 @@ def step_all(doors: Doors, topology: Topology, *names: str, run: str = "test") -
     """Step some tables, or all, in topological order."""
     tables = [table for table in topology.tables if not names or table.name in names]
     return {table.name: step(doors, topology, table, run) for table in tables}
+
+
+def audited(doors: Doors, topology: Topology, *names: str) -> list[Audited | Unprovable]:
+    """Every version of some tables that can be tried, as an audit of all versions finds it; not those it leaves out."""
+    found = [one for name in names for one in audits(doors, topology, topology.table(name))]
+    return [one for one in found if isinstance(one, Audited) or one.until is None]
 
 
 def path(doors: Doors, topology: Topology, name: str) -> str:

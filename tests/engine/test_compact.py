@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark.engine.compact import compact
-from spark.engine.repair import Audited, audit, audits
+from spark.engine.repair import Audited, audit
 from spark.engine.restore import restore
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -83,5 +83,5 @@ def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
     lake.land_all(doors, topology)
     assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"stepped"}
     assert lake.rows(doors, topology, "by_name")["new"] == {"count": 1}
-    audited = [one for target in topology.tables for one in audits(doors, topology, target)]
+    audited = lake.audited(doors, topology, *(target.name for target in topology.tables))
     assert [isinstance(one, Audited) and one.holds for one in audited] == [True] * 8

@@ -8,7 +8,7 @@ import pytest
 
 from spark.engine import commit, definition, table
 from spark.engine.errors import PlanChanged
-from spark.engine.repair import Audited, audits, rebuild
+from spark.engine.repair import Audited, rebuild
 from spark.engine.restore import restore
 from spark.engine.step import step
 from spark.engine.tick import tick
@@ -72,7 +72,7 @@ def test_columns_that_inputs_gain_flow_through_without_a_rebuild(
     visits = {row["click_id"]: row["vip"] for row in lake.listed(lake.path(doors, after, "visits"))}
     assert visits == {1: None, 2: True}
     for name in ("large", "told", "visits"):
-        audited = list(audits(doors, after, after.table(name)))
+        audited = lake.audited(doors, after, name)
         assert len(audited) >= 2
         assert all(isinstance(one, Audited) and one.holds for one in audited), audited
     told = [one.change for one in received(kafka, sink)]
@@ -195,7 +195,7 @@ def test_a_run_of_the_older_definition_that_commits_behind_the_gain_is_overtaken
         step(doors, before, before.table("taken"), "older", lake.Watching(gains))
     assert step(doors, after, after.table("taken"), "after").outcome == "stepped"
     assert lake.rows(doors, after, "taken") == {1: {"v": 1, "w": 1}}
-    assert all(isinstance(one, Audited) and one.holds for one in audits(doors, after, after.table("taken")))
+    assert all(isinstance(one, Audited) and one.holds for one in lake.audited(doors, after, "taken"))
 
 
 @pytest.mark.thorough
@@ -247,7 +247,7 @@ def test_a_table_that_has_not_gained_its_columns_yet_is_audited_and_restored(
     send(kafka, items, Record(2, {"v": 2}))
     assert tick(doors, before, "before").failed == {}
     versions = lake.versions(doors, after, "taken")
-    audited = list(audits(doors, after, after.table("taken")))
+    audited = lake.audited(doors, after, "taken")
     assert [isinstance(one, Audited) and one.holds for one in audited] == [True, True]
     assert lake.versions(doors, after, "taken") == versions, "looking changes nothing"
     restore(doors, after, after.table("taken"), "back", version=first.version)
