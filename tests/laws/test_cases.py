@@ -6,6 +6,7 @@ the n-th batch of every world is one batch of the driver.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations, zip_longest
 from math import factorial
@@ -396,8 +397,11 @@ def run(topology: Topology, worlds: list[list[list[Record]]], session: SparkSess
         for world, records in enumerate(batches):
             for record in records:
                 names = [column.name for column in topology.source(record.topic).consumed.key[1:]]
-                key = dict(zip(names, record.key, strict=True))
-                driver.pipe(record.topic, key={"world": world, **key}, value=record.value)
+                key = {"world": world, **dict(zip(names, record.key, strict=True))}
+                # The driver refuses a key that no row can have, unless it comes as bytes, as it does from Kafka.
+                driver.pipe(
+                    record.topic, key=json.dumps(key).encode() if None in record.key else key, value=record.value
+                )
         driver.advance()
     found: list[Tables] = [{table.name: {} for table in topology.tables} for _ in worlds]
     for table in topology.tables:
