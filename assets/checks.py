@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from assets.gates import Verdict
     from assets.suites import Suite
+    from spark.engine.counts import Counted
     from spark.engine.position import Gap, State
     from spark.engine.sync import Waiting
 
@@ -22,6 +23,7 @@ VERSION = "delta/version"
 
 TIME_SYNC = "time_sync"
 GAPS = "gaps"
+QUARANTINE = "quarantine"
 
 RECORDS = 10  # of a check, looked at for the newest evaluation: more runs than this were hardly killed in a row
 
@@ -120,14 +122,45 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
     return _found(TIME_SYNC, "held", records, description)
 
 
+def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check of a landing's records."""
+    why = (
+        "Whether every record that was read is a row's value, a tombstone, or in quarantine; and whether any is there."
+    )
+    return dg.AssetCheckSpec(QUARANTINE, asset=key, blocking=False, description=why)
+
+
+def accounted(counted: Counted | None) -> dg.AssetCheckResult:
+    """The check of a landing: a warning if records are in quarantine, an error if its counts do not add up."""
+    if counted is None:
+        return dg.AssetCheckResult(passed=True, check_name=QUARANTINE, description="Nothing has landed.")
+    schema = dg.TableSchema([dg.TableColumn("reason"), dg.TableColumn("records", "int")])
+    reasons = [dg.TableRecord({"reason": why, "records": count}) for why, count in counted.reasons.items()]
+    told = f"Of {counted.records} records {counted.rows} have a value, {counted.tombstones} are tombstones"
+    return dg.AssetCheckResult(
+        passed=not counted.quarantined and not counted.wrong,
+        check_name=QUARANTINE,
+        metadata={
+            "records": counted.records,
+            "with_value": counted.rows,
+            "tombstones": counted.tombstones,
+            "quarantined": counted.quarantined,
+            "offsets_read": counted.offsets,
+            "reasons": dg.MetadataValue.table(reasons, schema=schema),
+        },
+        severity=dg.AssetCheckSeverity.ERROR if counted.wrong else dg.AssetCheckSeverity.WARN,
+        description="; ".join(counted.wrong) or f"{told}, {counted.quarantined} are in quarantine.",
+    )
+
+
 def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check of a landing that goes on where records are gone."""
+    """The check of what was gone from a topic before it was landed."""
     why = "Whether records were gone from the topic before they were landed: which, and when that was found."
     return dg.AssetCheckSpec(GAPS, asset=key, blocking=False, description=why)
 
 
-def whole(gaps: Sequence[Gap]) -> dg.AssetCheckResult:
-    """The check of a landing: all that it ever found missing."""
+def whole(gaps: Sequence[Gap], beginning: str) -> dg.AssetCheckResult:
+    """The check of a landing: all that it ever found missing, and where it began, which is no gap."""
     records = [
         dg.TableRecord(
             {"partition": f"{gap.input}-{gap.partition}", "first": gap.first, "last": gap.last, "found": moment(gap.at)}
@@ -136,6 +169,8 @@ def whole(gaps: Sequence[Gap]) -> dg.AssetCheckResult:
     ]
     ranges = ", ".join(f"{gap.input}-{gap.partition} {gap.first} to {gap.last}" for gap in gaps)
     description = f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing."
+    if beginning:
+        description += f" It {beginning}."
     return _found(GAPS, "missing", records, description)
 
 

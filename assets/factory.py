@@ -14,7 +14,7 @@ import dagster as dg
 from assets import checks, metadata
 from assets.beta import beta
 from assets.gates import Refused, SuiteGate
-from assets.lag import in_transactions
+from assets.lag import began, in_transactions
 from assets.retries import retried
 from assets.specs import (
     TOPOLOGY_TAG,
@@ -31,6 +31,7 @@ from assets.suites import Suite
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine import position as positions
+from spark.engine.counts import counted
 from spark.engine.land import land
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
@@ -158,12 +159,12 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
 
 def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetsDefinition:
     path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"
-    spec, ledger = landing_spec(topology, source, lakehouse), topology.settings.on_data_loss == "ledger"
+    spec = landing_spec(topology, source, lakehouse)
 
     @dg.multi_asset(
         name=word(topology.name, "landing", source.topic),
         specs=[spec],
-        check_specs=[checks.gaps_spec(spec.key)] if ledger else [],
+        check_specs=[checks.quarantine_spec(spec.key), checks.gaps_spec(spec.key)],
         pool=name,
     )
     def landing(
@@ -178,8 +179,8 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         kept = sum(in_transactions(source.topic, ends, written).values())
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag, kept))
-        if ledger:
-            yield checks.whole(landed.position.gaps)
+        yield checks.accounted(counted(lakehouse, topology, source))
+        yield checks.whole(landed.position.gaps, began(source.topic, landed.position.floor))
 
     return landing
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
+from spark.engine.counts import counted
 from spark.engine.errors import InputChanged, LogBroken, PositionLost
 from spark.engine.land import capture, written
 from spark.engine.pin import before
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from resources.lakehouse import Lakehouse
+    from spark.engine.counts import Counted
     from spark.engine.doors import Kafka
     from spark.engine.position import Cut, Gap, Position, State
     from spark.engine.publish import Sent
@@ -38,7 +40,8 @@ class Standing:
     not decode before, and it has not. `sent` is how far the topic is that it is published to, `aged` whether that is to
     be committed anew before the broker forgets it, and `unsent` how many versions the topic does not have.
     `in_transactions` are offsets of a landing's topic, by partition, from the first record on of a transaction that has
-    not ended: nobody reads them before it has, so they are no lag.
+    not ended: nobody reads them before it has, so they are no lag. `counted` is what a landing's records are; None of a
+    table, and where nobody counted.
     """
 
     table: str
@@ -53,6 +56,12 @@ class Standing:
     aged: bool = False
     unsent: int = 0
     in_transactions: dict[str, int] = field(default_factory=dict)
+    counted: Counted | None = None
+
+    @property
+    def floor(self) -> dict[int, int]:
+        """Where a landing's partitions began, if not at 0: what was before was gone when it first landed."""
+        return {} if self.state is None else self.state.position.floor
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -100,6 +109,17 @@ def standings(
     return [replace(one, held=concerning(topology, one.table, held)) for one in found.values()]
 
 
+def with_counts(lakehouse: Lakehouse, topology: Topology, found: list[Standing]) -> list[Standing]:
+    """The same, with what became of the records of every landing. Reads landings, where the others read logs."""
+    sources = {source.landing: source for source in topology.sources}
+    return [
+        replace(one, counted=counted(lakehouse, topology, sources[one.table]))
+        if one.table in sources and one.trouble is None
+        else one
+        for one in found
+    ]
+
+
 def looked(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[Standing]]:
     """Where every topic of a topology ends now, and where everything stands against that.
 
@@ -140,6 +160,12 @@ def told(held: Waiting) -> str:
     records = f"{held.records} record{'' if held.records == 1 else 's'} of {held.topic}-{held.partition}"
     wait = f"wait{'s' if held.records == 1 else ''} for {', '.join(held.waits_for)}"
     return f"{records} {wait} since {moment(held.since)}, until {moment(held.until)}"
+
+
+def began(topic: str, floor: Mapping[int, int]) -> str:
+    """Where a landing began, in a sentence; nothing where it began at 0."""
+    places = ", ".join(f"{offset} of {topic}-{partition}" for partition, offset in sorted(floor.items()))
+    return f"begins at offset {places}: the topic held nothing older when it first landed" if places else ""
 
 
 def moment(milliseconds: int) -> str:

@@ -82,6 +82,15 @@ def of_standing(standing: Standing) -> Metadata:
     }
     if standing.trouble is not None:
         told["trouble"] = dg.MetadataValue.text(standing.trouble)
+    if standing.floor:
+        told["kafka/first_offsets"] = offsets(standing.floor)
+    if (counted := standing.counted) is not None:
+        told |= {
+            "landing/records": dg.MetadataValue.int(counted.records),
+            "landing/with_value": dg.MetadataValue.int(counted.rows),
+            "landing/tombstones": dg.MetadataValue.int(counted.tombstones),
+            "landing/quarantined": dg.MetadataValue.int(counted.quarantined),
+        }
     if state is not None:
         told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
     return told

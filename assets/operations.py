@@ -13,7 +13,7 @@ import dagster as dg
 from assets import metadata
 from assets.failures import LASTING, PASSING
 from assets.gates import gates
-from assets.lag import looked
+from assets.lag import looked, with_counts
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
 from assets.suites import Suite
@@ -69,6 +69,7 @@ def _status(topology: Topology) -> dg.JobDefinition:
     def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
         with retried():
             _, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
+            found = with_counts(tidetable.lakehouse, topology, found)
         for one in found:
             yield _observed(topology, one.table, metadata.of_standing(one))
         yield DONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,11 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
 
 from assets.failures import LASTING, PASSING, lost
 from assets.gates import gates
-from assets.lag import fingerprint, looked, standings
+from assets.lag import fingerprint, looked, standings, with_counts
 from assets.suites import BrokenSuite, suites
 from dagster_project import told
 from dagster_project.discover import BrokenTopology, topologies
@@ -43,8 +45,6 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.table import Table as Grid
-
     from assets.gates import SuiteGate
     from assets.lag import Standing
     from dagster_project.told import Json
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 OURS = (*PASSING, *LASTING, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable)
 AGAIN = 60.0  # seconds until --follow repeats a tick that failed, while nothing else has moved
 
-out = Console(soft_wrap=True, highlight=False)
+# In a pipe, a row is a line as wide as it needs to be, without rules around it.
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 100_000)
 progress = Console(stderr=True)
 
 POSITIVE = click.IntRange(min=1)
@@ -132,21 +133,28 @@ def down(as_json: bool) -> None:
 
 @main.command()
 @click.argument("names", metavar="[TOPOLOGY]...", nargs=-1)
+@click.option("--positions", is_flag=True, help="And what each table was computed from.")
 @as_json
-def status(names: tuple[str, ...], as_json: bool) -> None:
-    """Show where every table stands: version, lag, and what it waits for. Starts nothing."""
+def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
+    """Show where every table stands: version, lag, records in quarantine, what it waits for. Starts nothing.
+
+    lag: records of its topics that it does not have. records: all that have landed; those in quarantine are no rows of
+    any table. dropped: records that had no part in a stream's join, late or without a key. gaps: offsets that were gone
+    before they were landed.
+    """
     tidetable = Settings.from_environment().tidetable()
     engine = served(tidetable)
-    kafka = tidetable.listening()
+    lakehouse, kafka = tidetable.lakehouse, tidetable.listening()
     found: dict[str, Json] = {}
     grids: list[str | Grid] = [
         f"engine  {engine or 'down'}",
         f"broker  {address(tidetable) or 'down'}",
     ]
     for topology in [topology_of(name) for name in names] or topologies():
-        stands, trouble = _stands(tidetable.lakehouse, kafka, topology)
+        stands, trouble = _stands(lakehouse, kafka, topology)
+        stands = with_counts(lakehouse, topology, stands)
         found[topology.name] = [told.standing_json(standing) for standing in stands]
-        grids += [told.standing_grid(topology.name, stands), *([trouble] if trouble else [])]
+        grids += [*told.standing_shown(topology.name, stands, positions), *([trouble] if trouble else [])]
     say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found}, *grids)
 
 
@@ -385,7 +393,8 @@ def gaps(name: str, as_json: bool) -> None:
     chosen = [one for one in stands if part is None or one.table.removeprefix(LANDING) == part]
     found = [told.missing_json(one) for one in chosen]
     some = any(one.gaps for one in chosen)
-    say(as_json, [gap for one in found for gap in one], told.gaps_grid(topology.name, chosen) if some else "no gaps")
+    grid = told.gaps_grid(topology.name, chosen) if some else "no gaps"
+    say(as_json, [gap for one in found for gap in one], grid, *told.beginnings(topology.name, chosen))
 
 
 @main.command("late")
@@ -440,6 +449,8 @@ def say(as_json: bool, data: Json, *lines: str | Grid) -> None:
         click.echo(json.dumps(data))
         return
     for line in lines:
+        if isinstance(line, Grid) and not out.is_terminal:
+            line.box = None
         out.print(line)
 
 

@@ -19,9 +19,11 @@ from dagster_project.settings import Settings
 from dagster_project.topologies.shop import topology
 from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
+from spark.engine import counts
 from spark.engine import position as positions
 from spark.engine.land import Landed
 from spark.engine.publish import Published
+from spark.engine.quarantine import undecodable
 from spark.engine.repair import audit
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
@@ -103,7 +105,7 @@ class Shop:
 
 
 def main() -> None:
-    """Three waves, a tick after each, then positions, audits, and what did not decode."""
+    """Three waves, a tick after each, then positions, audits, and what became of every record."""
     console = Console(width=None if sys.stdout.isatty() else 120)  # where there is no terminal to ask
     began = time.monotonic()
     settings = replace(Settings.from_environment(), kafka=None)  # never a cluster of the user's
@@ -158,7 +160,7 @@ def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable
 def _said(done: Told) -> str:
     match done:
         case Landed(outcome="landed"):
-            errors = f", [yellow]{done.errors} did not decode[/]" if done.errors > 0 else ""
+            errors = f", [yellow]{done.errors} in quarantine[/]" if done.errors > 0 else ""
             return f"  landed  {done.table:<28} {done.records:>6,} records{errors}  [dim]{done.seconds:.1f} s[/]"
         case Stepped(outcome="stepped"):
             counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
@@ -194,15 +196,18 @@ def _audits(console: Console, doors: Doors) -> bool:
 
 
 def _quarantine(console: Console, doors: Doors) -> None:
-    console.rule("nothing is lost: what did not decode is kept where it came from")
-    session = doors.engine.session()
-    landing = session.read.format("delta").load(doors.lakehouse.table(topology.name, "_landing/orders"))
-    shown = ["_partition", "_offset", "_error", "cast(_value AS string) AS value"]
-    rows = landing.where("_error IS NOT NULL").selectExpr(*shown).orderBy("_partition", "_offset").limit(5).collect()
-    console.print(
-        _table("undecodable records of orders", ["partition", "offset", "error", "value"], [list(r) for r in rows])
-    )
-    session.stop()
+    console.rule("nothing is lost: every record is a value, a tombstone, or in quarantine with its reason")
+    for source in topology.sources:
+        counted = counts.counted(doors.lakehouse, topology, source)
+        assert counted is not None, "everything has landed"
+        parts = (
+            f"{counted.rows:,} with a value, {counted.tombstones:,} tombstones, {counted.quarantined:,} in quarantine"
+        )
+        console.print(f"  {source.topic:<24} {counted.records:>6,} records: {parts}")
+    shown = ["topic", "partition", "offset", "error", "value"]
+    found = [one for source in topology.sources for one in undecodable(doors, topology, source, 5)]
+    rows: list[list[object]] = [[getattr(one, name) for name in shown] for one in found]
+    console.print(_table("in quarantine", shown, rows))
 
 
 def _table(title: str, columns: list[str], rows: list[list[object]]) -> Table:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from assets.lag import held_back, metrics, moment
+from assets.lag import began, held_back, metrics, moment
 from assets.lag import told as held
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from assets.lag import Standing
     from spark.engine.check import Checked
     from spark.engine.late import Dropped
+    from spark.engine.position import Position
     from spark.engine.quarantine import Undecodable
     from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
@@ -54,7 +55,7 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
         records = f"{done.records} records, {done.tombstones} of them tombstones" if done.records else ""
         return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}", done.seconds)
     if isinstance(done, Landed):
-        broken = f", [red]{done.errors} undecodable[/]" if done.errors else ""
+        broken = f", [red]{done.errors} in quarantine[/]" if done.errors else ""
         missing = sum(gap.width for gap in done.gaps)
         lost = f", [red]{missing} offsets missing[/]" if missing else ""
         return _line(done.outcome, done.table, f"{done.records} records{broken}{lost}", done.seconds)
@@ -97,35 +98,63 @@ def verdict(audited: Audited | Unprovable) -> str:
     return f"[red]differs[/]    {dotted(audited.table):<36} {told}, [red]{audited.differing} keys differ[/]:\n{wrong}"
 
 
-def standing_grid(topology: str, standings: Sequence[Standing]) -> Grid:
-    """Where everything stands."""
-    grid = _grid("table", "version", "lag", "waiting for", "held back", "gaps", "metrics", "computed from", "published")
+def standing_shown(topology: str, standings: Sequence[Standing], positions: bool = False) -> list[str | Grid]:
+    """Where everything stands: a table of numbers, and below it a line for whatever needs words.
+
+    `positions` adds what each table was computed from.
+    """
+    grid = _grid("table", "version", "lag", "records", "quarantine", "dropped", "gaps", "published")
+    notes: list[str] = []
     for standing in standings:
-        state = standing.state
-        lag = "unknown" if standing.lag is None else ", ".join(f"{t} {n}" for t, n in standing.lag.items() if n) or "0"
+        state, table = standing.state, dotted(f"{topology}/{standing.table}")
         never = state is None or state.position.n == 0
-        inputs = {} if state is None else state.position.inputs
-        read = ", ".join(
-            f"{'landing' if name.startswith(LANDING) else name}@{at.version}" for name, at in inputs.items()
-        )
-        counted = {} if state is None else metrics(state.position)
+        counted = standing.counted
+        quarantined = 0 if counted is None else counted.quarantined
+        missing = sum(gap.width for gap in standing.gaps)
         grid.add_row(
-            dotted(f"{topology}/{standing.table}"),
+            table,
             "never" if never or state is None else str(state.version),
-            escape(standing.trouble or (f"{lag}, and what was decoded again" if standing.redecoded else lag)),
-            ", ".join(standing.waiting_for).replace(LANDING, "landing "),
-            escape(held_back(standing)),
-            f"[red]{len(standing.gaps)}[/]" if standing.gaps else "",
-            ", ".join(f"{name} {number:g}" for name, number in counted.items() if number),
-            "; ".join(filter(None, [read, _reached(standing)])),
+            "unknown" if standing.lag is None else str(sum(standing.lag.values())),
+            "" if counted is None else str(counted.records),
+            "" if counted is None else f"[red]{quarantined}[/]" if quarantined else "0",
+            str(sum(state.position.dropped.values()) or "") if state is not None else "",
+            f"[red]{missing}[/]" if missing else "",
             _published(standing),
         )
-    return grid
+        notes += [f"  {table}: {note}" for note in _notes(standing, positions)]
+    return [grid, *map(escape, notes)]
+
+
+def _notes(standing: Standing, positions: bool) -> list[str]:
+    """What there is to say of a landing or a table beside its numbers."""
+    topic = standing.table.removeprefix(LANDING)
+    notes = [
+        standing.trouble or "",
+        f"waits for {', '.join(standing.waiting_for).replace(LANDING, 'landing ')}" if standing.waiting_for else "",
+        held_back(standing),
+        "has not taken what was decoded again" if standing.redecoded else "",
+        began(topic, standing.floor),
+    ]
+    if standing.counted is not None:
+        notes += [f"wrong: {what}" for what in standing.counted.wrong]
+        notes += [f"{count} in quarantine: {why}" for why, count in standing.counted.reasons.items()]
+    if standing.state is not None:
+        counts = metrics(standing.state.position)
+        notes.append(", ".join(f"{name} {number:g}" for name, number in counts.items() if number))
+        if positions:
+            notes.append("; ".join(filter(None, [_inputs(standing.state.position), _reached(standing)])))
+    return [note for note in notes if note]
+
+
+def _inputs(position: Position) -> str:
+    """The versions that a table was computed from."""
+    read = (f"{'landing' if name.startswith(LANDING) else name}@{at.version}" for name, at in position.inputs.items())
+    return ", ".join(read)
 
 
 def _published(standing: Standing) -> str:
     """Which version the topic has, and how many it does not have."""
-    version = "" if standing.sent is None else f"version {standing.sent.version}"
+    version = "" if standing.sent is None else str(standing.sent.version)
     behind = f"{standing.unsent} behind" if standing.unsent else ""
     return ", ".join(filter(None, [version, behind]))
 
@@ -133,7 +162,14 @@ def _published(standing: Standing) -> str:
 def _grid(*columns: str) -> Grid:
     """Nothing is cut off: names are there to be copied."""
     first, *others = columns
-    return Grid(Column(first, no_wrap=True), *(Column(name, overflow="fold") for name in others), box=SIMPLE_HEAD)
+    return Grid(
+        Column(first, no_wrap=True),
+        *(Column(name, overflow="fold") for name in others),
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
 
 
 def _reached(standing: Standing) -> str:
@@ -181,6 +217,12 @@ def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:
     return grid
 
 
+def beginnings(topology: str, standings: Sequence[Standing]) -> list[str]:
+    """Where landings began that did not begin at 0, a line each: no gaps, since nothing was landed before."""
+    found = ((one.table, began(one.table.removeprefix(LANDING), one.floor)) for one in standings)
+    return [f"{dotted(f'{topology}/{table}')} {place}" for table, place in found if place]
+
+
 def missing_json(standing: Standing) -> list[Json]:
     """What was gone before it was read by one landing or table."""
     return [{"table": standing.table, **asdict(gap)} for gap in standing.gaps]
@@ -209,6 +251,8 @@ def standing_json(standing: Standing) -> Json:
         "held": plain(standing.held),
         "in_transactions": {**standing.in_transactions},
         "gaps": plain(standing.gaps),
+        "first_offsets": {str(partition): offset for partition, offset in standing.floor.items()},
+        "counted": plain(standing.counted),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
         "published": None if standing.sent is None else plain(standing.sent),

@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, LongType, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import placed
+from spark.engine.counts import Counted
 from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, emitted
 from spark.engine.tick import AT_ONCE, levels
@@ -310,6 +311,37 @@ class TopologyTestDriver:
         stored = self._tables[landing].rows if landing in self._tables else {}
         broken = (row for _, row in sorted(stored.items()) if row["_error"] is not None)
         return [{name: row[f"_{name}"] for name in names} for row in broken]
+
+    def counted(self, topic: str) -> Counted:
+        """What became of the records of a topic: with a value, tombstones, in quarantine and why.
+
+        Raises:
+            TopologyError: the topology has no such topic.
+        """
+        landing = self._topology.source(topic).landing
+        self.advance()
+        stored = list(self._tables[landing].rows.values()) if landing in self._tables else []
+        reasons = Counter(row["_error"] for row in stored if row["_error"] is not None)
+        good = [row for row in stored if row["_error"] is None]
+        tombstones = sum(row["_deleted"] for row in good)
+        return Counted(
+            records=len(stored),
+            rows=len(good) - tombstones,
+            tombstones=tombstones,
+            quarantined=reasons.total(),
+            offsets=sum(offset for (piped, _), offset in self._offsets.items() if piped == topic),
+            reasons=dict(reasons),
+        )
+
+    def dropped(self, name: str) -> dict[str, int]:
+        """How many records had no part in a stream's join or windows, by reason.
+
+        Raises:
+            TopologyError: the topology has no such table.
+        """
+        table = self._topology.table(name)
+        self.advance()
+        return dict(self._tables[table.name].clock.dropped)
 
     def _landed(self, source: Source, records: list[Piped], stored: Stored | None) -> Stored:
         frame = self._session.createDataFrame([one.record for one in records], KAFKA)

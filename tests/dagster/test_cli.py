@@ -57,7 +57,7 @@ def ran(tidetable: Invoke) -> click.testing.Result:
 def test_run_tells_every_landing_and_step(ran: click.testing.Result) -> None:
     assert ran.exit_code == 0, ran.output
     assert len(ran.stdout.splitlines()) == 11
-    assert "1 undecodable" in next(line for line in ran.stdout.splitlines() if "shop.clicks landing" in line)
+    assert "1 in quarantine" in next(line for line in ran.stdout.splitlines() if "shop.clicks landing" in line)
     assert "landed" in ran.stdout
     assert "+1 ~0 -0 rows" in next(line for line in ran.stdout.splitlines() if "shop.large_orders" in line)
 

@@ -10,11 +10,12 @@ import dagster as dg
 from click.testing import CliRunner
 from confluent_kafka import TopicPartition
 
+from assets.checks import GAPS, QUARANTINE
 from dagster_project import cli
 from dagster_project.definitions import definitions
 from resources.tidetable import Tidetable
 from spark.topology import Consumed, StreamsBuilder
-from tests.lake import Record, send
+from tests.lake import Record, send, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
             ran = definitions([made], tidetable, {}).resolve_job_def("lossy_tick").execute_in_process(instance=instance)
         (landed,) = (event.materialization for event in ran.get_asset_materialization_events())
-        (check,) = ran.get_asset_check_evaluations()
+        (check,) = (one for one in ran.get_asset_check_evaluations() if one.check_name == GAPS)
         return dict(landed.metadata), check
 
     def said(*words: str) -> str:
@@ -86,3 +87,46 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     [standing] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
     assert [(one["first"], one["last"]) for one in standing["gaps"]] == [(1, 3)]
     assert "gaps" in said("status", "lossy")
+
+
+def test_where_a_landing_began_is_told_and_is_no_gap(
+    engine: Engine,
+    kafka: Kafka,
+    lakehouse: Lakehouse,
+    topic: Callable[..., str],
+    lake_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topic("aged")
+    builder = StreamsBuilder("aged")
+    builder.stream(name, Consumed.json(key="id bigint", value="v int"))
+    made = builder.build()
+    monkeypatch.setattr(cli, "topologies", lambda: [made])
+    send(kafka, name, *(Record(n, {"v": "x" if n == 4 else n}) for n in range(5)))
+    kafka.admin().delete_records([TopicPartition(name, 0, 3)])
+    until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 3})
+    defs = definitions([made], Tidetable(engine, lakehouse, kafka), {})
+    ran = defs.resolve_job_def("aged_tick").execute_in_process()
+    checks = {one.check_name: one for one in ran.get_asset_check_evaluations()}
+    told = f"begins at offset 3 of {name}-0: the topic held nothing older when it first landed"
+    assert checks[GAPS].passed
+    assert told in (checks[GAPS].description or "")
+    quarantine = checks[QUARANTINE]
+    assert (quarantine.passed, quarantine.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert quarantine.description == "Of 2 records 1 have a value, 0 are tombstones, 1 are in quarantine."
+    assert {what: quarantine.metadata[what].value for what in ("records", "offsets_read")} == {
+        "records": 2,
+        "offsets_read": 2,
+    }
+
+    def said(*words: str) -> str:
+        return CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(cli.main, words, catch_exceptions=False).stdout
+
+    assert told in said("gaps", "aged")
+    assert told in said("status", "aged")
+    [standing] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
+    assert standing["first_offsets"] == {"0": 3}
+    assert (standing["counted"]["records"], standing["counted"]["quarantined"]) == (2, 1)
+    looked = defs.resolve_job_def("aged_status").execute_in_process()
+    [observed] = looked.get_asset_observation_events()
+    assert observed.asset_observation_data.asset_observation.metadata["landing/quarantined"].value == 1

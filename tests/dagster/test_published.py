@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import dagster as dg
 import pytest
+from rich.table import Table
 
 from assets.factory import NameClash, assets
 from assets.lag import standings
 from dagster_project.definitions import definitions
-from dagster_project.told import standing_grid, standing_json
+from dagster_project.told import standing_json, standing_shown
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
@@ -106,7 +107,9 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
     standing = standings(lakehouse, writes, capture(kafka, writes), all_sent(kafka, writes))[-1]
     assert (standing.unsent, standing.behind, set((standing.lag or {}).values())) == (1, True, {0})
     assert json.loads(json.dumps(standing_json(standing)))["versions_behind"] == 1
-    assert "version 1, 1 behind" in str(list(standing_grid(writes.name, [standing]).columns[-1].cells))
+    [grid] = standing_shown(writes.name, [standing])
+    assert isinstance(grid, Table)
+    assert "1, 1 behind" in str(list(grid.columns[-1].cells))
     sensor = next(one for one in defs.sensors or () if one.name == f"writes_{items.replace('-', '_')}_lag")
     assert isinstance(sensor, dg.SensorDefinition)
     context = dg.build_sensor_context(instance=instance, resources={"tidetable": tidetable})

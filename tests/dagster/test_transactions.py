@@ -10,7 +10,7 @@ from rich.console import Console
 
 from assets.lag import standings
 from dagster_project.definitions import definitions
-from dagster_project.told import standing_grid, standing_json
+from dagster_project.told import standing_json, standing_shown
 from resources.tidetable import Tidetable
 from spark.engine.land import capture, written
 from spark.topology import Consumed, StreamsBuilder
@@ -68,7 +68,7 @@ def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
             assert skipped(instance) == f"Everything is at the end of its topics; {told}."
             console = Console(width=400)
             with console.capture() as shown:
-                console.print(standing_grid("paid", [landing()]))
+                console.print(*standing_shown("paid", [landing()]), sep="\n")
             assert told in shown.get()
             assert json.loads(json.dumps(standing_json(landing())))["in_transactions"] == {partition: kept}
             producer.abort_transaction(30)

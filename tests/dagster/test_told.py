@@ -1,0 +1,52 @@
+"""What commands print fits a screen, and is plain and whole in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from assets.lag import Standing
+from dagster_project import cli
+from dagster_project.told import standing_shown
+from spark.engine.counts import Counted
+from spark.engine.position import Input, Position, State
+from spark.engine.publish import Sent
+
+
+def standings() -> list[Standing]:
+    """A landing and nine tables, with all that a status can say in numbers."""
+
+    def state(name: str) -> State:
+        dropped = {"late": 1_234}
+        position = Position(name, "e", 7, "run", {}, {"orders": Input("id", 7)}, 1_204, dropped=dropped)
+        return State("id", 1_204, 1_204, position, {}, {})
+
+    sent = Sent("id", "e", 1_201, done=True)
+    counted = Counted(12_000_000, 11_999_000, 988, 12, 12_000_000, {"the key is null": 12})
+    landing = Standing("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
+    tables = [
+        Standing(f"orders_by_country_{n}", state("orders"), {"orders": 1_000_000}, unsent=3, sent=sent)
+        for n in range(9)
+    ]
+    return [landing, *tables]
+
+
+def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    grid, *notes = standing_shown("warehouse", standings())
+    console.print(grid)
+    lines = [line for line in console.export_text().splitlines() if line.strip()]
+    assert len(lines) == 1 + 1 + 10, "a line each, and none is folded"
+    assert max(map(len, lines)) <= 100
+    assert any("12 in quarantine: the key is null" in str(note) for note in notes)
+
+
+def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
+    grid, *_ = standing_shown("warehouse" * 20, standings())
+    with cli.out.capture() as shown:
+        cli.say(False, None, grid)
+    header, *rows = shown.get().splitlines()
+    assert header.split()[:2] == ["table", "version"]
+    assert len(rows) == 10
+    assert all(row.startswith("warehouse" * 20) and "─" not in row for row in rows)

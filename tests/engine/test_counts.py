@@ -1,0 +1,99 @@
+"""What became of every record of a landing, counted in the landing and compared with the offsets that were read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+from confluent_kafka import TopicPartition
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from spark.engine.counts import Counted, counted
+from spark.engine.quarantine import redecode
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+
+
+def people(topic: str) -> Topology:
+    """A topic's table."""
+    builder = StreamsBuilder(f"counts-{topic}", on_data_loss="ledger")
+    builder.table(topic, Consumed.json(key="id bigint, part string", value="v int"))
+    return builder.build()
+
+
+def whole(n: int) -> dict[str, object]:
+    return {"id": n, "part": "a"}
+
+
+def test_records_of_a_landing_add_up(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic("counted", 2)
+    topology = people(name)
+    [source] = topology.sources
+    assert counted(doors.lakehouse, topology, source) is None
+    send(kafka, name, Record(whole(1), {"v": 1}), Record(whole(1), {"v": 2}), Record(whole(2), None, partition=1))
+    send(kafka, name, Record({"id": 1}, {"v": 1}), Record(whole(3), {"v": "x"}), Record(whole(4), {"v": "x"}))
+    lake.land_all(doors, topology)
+    found = counted(doors.lakehouse, topology, source)
+    assert found is not None
+    assert (found.records, found.rows, found.tombstones, found.quarantined, found.offsets) == (6, 2, 1, 3, 6)
+    assert sorted(found.reasons.values()) == [1, 2] or sorted(found.reasons.values()) == [1, 1, 1]
+    assert found.wrong == ()
+
+
+def test_decoding_again_moves_records_out_of_quarantine(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic("counted")
+    builder = StreamsBuilder(f"counts-{name}")
+    builder.stream(name, Consumed.json(key="id bigint", value="v int, w int"))
+    strict = builder.build()
+    builder = StreamsBuilder(f"counts-{name}")
+    builder.stream(name, Consumed.json(key="id bigint", value="v int"))
+    lenient = builder.build()
+    send(kafka, name, Record(1, {"v": 1, "w": "x"}), Record(2, {"v": 1}))
+    lake.land_all(doors, strict)
+    assert counts(doors, strict) == (2, 1, 0, 1)
+    redecode(doors, lenient, lenient.sources[0], "again")
+    assert counts(doors, lenient) == (2, 2, 0, 0)
+
+
+def test_a_record_twice_and_one_that_was_not_read_are_told(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic("counted")
+    topology = people(name)
+    [source] = topology.sources
+    send(kafka, name, *(Record(whole(n), {"v": n}) for n in range(5)))
+    kafka.admin().delete_records([TopicPartition(name, 0, 2)])
+    lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 2})
+    lake.land_all(doors, topology)
+    found = counted(doors.lakehouse, topology, source)
+    assert isinstance(found, Counted)
+    assert (found.records, found.offsets, found.wrong) == (3, 3, ())
+    path = lake.path(doors, topology, source.landing)
+    query = QueryBuilder().register("t", DeltaTable(path))
+
+    def append(what: str) -> None:
+        write_deltalake(path, pa.table(query.execute(what).read_all()), mode="append")
+
+    append("SELECT * FROM t WHERE _offset = 3")
+    found = counted(doors.lakehouse, topology, source)
+    assert found is not None
+    assert found.wrong == ("partition 0: 4 records of 3 offsets: some are there twice",)
+    append("SELECT * EXCEPT (_offset), CAST(9 AS BIGINT) AS _offset FROM t WHERE _offset = 3 LIMIT 1")
+    found = counted(doors.lakehouse, topology, source)
+    assert found is not None
+    assert found.wrong == ("partition 0: has offsets 2 to 9, and read 2 to 4",)
+
+
+def counts(doors: Doors, topology: Topology) -> tuple[int, int, int, int]:
+    """Of the only landing: records, with a value, tombstones, in quarantine."""
+    found = counted(doors.lakehouse, topology, topology.sources[0])
+    assert found is not None
+    assert found.wrong == ()
+    return found.records, found.rows, found.tombstones, found.quarantined
