@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.beta import beta
+from spark.engine.comments import comment
 from spark.operators.algebra import OURS
 from spark.topology.nodes import LANDING
 
@@ -71,8 +72,8 @@ def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
 def landing_spec(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetSpec:
     """The landing of a topic: its records, undecodable ones too, with their offsets."""
     consumed = source.consumed
-    raw = [dg.TableColumn("_deleted", "boolean"), dg.TableColumn("_error", "string")]
-    raw += [dg.TableColumn("_key", "binary"), dg.TableColumn("_value", "binary"), dg.TableColumn("_batch", "bigint")]
+    raw = [_ours("_deleted", "boolean"), _ours("_error", "string"), _ours("_batch", "bigint")]
+    raw += [_ours("_key", "binary"), _ours("_value", "binary")]
     return dg.AssetSpec(
         table_key(topology, source.landing),
         deps=[topic_key(source.topic)],
@@ -123,7 +124,16 @@ def _line(line: Line | None) -> dict[str, dg.MetadataValue]:
 def _columns(columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> list[dg.TableColumn]:
     primary = dg.TableColumnConstraints(nullable=False, other=["key"])
     of_the_user = [
-        dg.TableColumn(column.name, column.type or UNKNOWN, constraints=primary if column.name in key else None)
+        dg.TableColumn(
+            column.name,
+            column.type or UNKNOWN,
+            description=comment(column.name),
+            constraints=primary if column.name in key else None,
+        )
         for column in columns
     ]
-    return of_the_user + [dg.TableColumn(name, kind) for name, kind in OUR_TYPES.items()]
+    return of_the_user + [_ours(name, kind) for name, kind in OUR_TYPES.items()]
+
+
+def _ours(name: str, kind: str) -> dg.TableColumn:
+    return dg.TableColumn(name, kind, description=comment(name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from spark.engine import position as positions
+from spark.engine.comments import commented
 from spark.engine.errors import condition
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def append(frame: DataFrame, path: str, position: Position) -> State | None:
 
 def replace_all(frame: DataFrame, path: str, position: Position) -> State | None:
     """Replace rows and columns. None: somebody else made this step."""
-    return _write(frame.write.mode("overwrite").option("overwriteSchema", "true"), path, position)
+    return _write(commented(frame).write.mode("overwrite").option("overwriteSchema", "true"), path, position)
 
 
 def retire(nothing: DataFrame, path: str, position: Position) -> bool:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from spark.topology.topology import Table, Topology
 
 
+SPANS = 50
+"""How many spans one query goes through: each is a union on top of it, and Spark Connect refuses to nest them for ever
+(`spark.connect.grpc.marshallerRecursionLimit`)."""
+
+
 def in_span_form(plan: Node) -> bool:
     """Whether a plan's rows depend on the spans they were computed in."""
     return keeps_time(plan) or lookup_only(plan)
@@ -45,10 +50,14 @@ def replayed(
         )
     nothing = version_of(keeps.session, path, commits[-1].version, target.plan).where("false")
     found, clock, was = nothing, Clock(), None
+    spans, kept = 0, len(keeps.frames)
     for made in reversed(commits):
         at = made.position
         if was is None or (was.inputs, was.cut) != (at.inputs, at.cut):
             found, clock = behind(doors, keeps, topology, target, found, was, at, clock)
+            spans += 1
+            if spans % SPANS == 0:
+                found = keeps.keep_instead(found, kept)
         was = at
     return found, clock
 

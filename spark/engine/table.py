@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from spark.engine import position as positions
+from spark.engine.comments import comment
 from spark.engine.commit import METADATA, races
 from spark.engine.errors import LakesDiffer, NotCommitted, PositionLost, condition
 from spark.engine.merge import literal
@@ -65,7 +66,7 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
     anchor = unpositioned(table, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
-    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    columns = ", ".join(_column(field.name, _ddl(field.dataType)) for field in schema)
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
     with noted(session, anchor):
         with races(*CREATED_BESIDE):
@@ -142,7 +143,7 @@ def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> N
                 WITHOUT_ZONE in kind for kind in new.values()
             ):  # Delta has it by this alone in a table that is there
                 set_properties(session, path, {"delta.feature.timestampNtz": "supported"})
-            columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in new.items())
+            columns = ", ".join(_column(column, kind) for column, kind in new.items())
             session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({columns})").collect()
     raise NotCommitted(f"{path}: {TRIES} times another run changed the columns first")
 
@@ -150,6 +151,12 @@ def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> N
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Change properties of the table, in a commit that changes no data."""
     session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
+
+
+def _column(name: str, kind: str) -> str:
+    """A column as SQL text, with what it is for if it is one of ours."""
+    text = comment(name)
+    return f"{quoted(name)} {kind}" if text is None else f"{quoted(name)} {kind} COMMENT {literal(text)}"
 
 
 def _ddl(kind: DataType) -> str:

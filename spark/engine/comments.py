@@ -1,0 +1,42 @@
+"""What the columns of ours in a stored table are for, kept as the columns' comments: `DESCRIBE TABLE` shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PARTIAL = "_partial"  # and a number
+COMMENTS = {
+    "_timestamp": "event time of the row; in a join, the newer side's",
+    "_topic": "topic of the record that the row is of; in a join, the left side's",
+    "_partition": "partition of that record",
+    "_offset": "offset of that record",
+    "_deleted": "true: the record has no value",
+    "_error": "why the record is in quarantine; null: it is not",
+    "_key": "key bytes of a record in quarantine",
+    "_value": "value bytes of a record in quarantine",
+    "_batch": "number of the commit of the landing, or of the stored stream, that the record came with",
+    "_redecoded": "how often the landing was decoded again when this record left quarantine; null: it never was in it",
+    "_ordinal": "tells apart several rows that one record made",
+    "_reached": "stream time with the record inside its commit, in microseconds since 1970",
+    "_left": "the left record of the pair: topic, partition, offset and ordinal; null where it stayed alone",
+    "_right": "the right record of the pair: topic, partition, offset and ordinal; null where it stayed alone",
+    "_rows": "how many rows the group has; internal, kept so that a step need not read the group again",
+}
+
+
+def comment(column: str) -> str | None:
+    """What a column of ours is for; None for the user's."""
+    if column.startswith(PARTIAL) and column.removeprefix(PARTIAL).isdigit():
+        return "what an aggregate knows of the group; internal, kept so that a step need not read the group again"
+    return COMMENTS.get(column)
+
+
+def commented(frame: DataFrame) -> DataFrame:
+    """The same rows; a table that is created from them has the comments."""
+    for column in frame.columns:
+        if (text := comment(column)) is not None:
+            frame = frame.withMetadata(column, {"comment": text})
+    return frame
