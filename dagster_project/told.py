@@ -139,6 +139,10 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
         notes += [f"wrong: {what}" for what in standing.counted.wrong]
         notes += [f"{count} in quarantine: {why}" for why, count in standing.counted.reasons.items()]
     if standing.state is not None:
+        begun = standing.state.position.begun.items()
+        notes += [
+            f"begins with the rows of {table} at version {version}: older changes were gone" for table, version in begun
+        ]
         counts = metrics(standing.state.position)
         notes.append(", ".join(f"{name} {number:g}" for name, number in counts.items() if number))
         if positions:

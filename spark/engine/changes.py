@@ -47,6 +47,8 @@ class Pinned:
     topology: str
     inputs: dict[str, Input]
     cut: Cut
+    begun: Mapping[str, int] = field(default_factory=dict)
+    """By a stored input whose changes are read: the version whose rows stand for all changes until then."""
     known: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
     """By an input and a version of it, the one that is read in its place."""
     columns: dict[tuple[str, int], set[str]] = field(default_factory=dict, compare=False, repr=False)
@@ -89,17 +91,17 @@ class Pinned:
         return next(at for topic, at in self.cut.items() if topic.partition("/")[2] == name)
 
     def changelog(self, scan: Scan) -> DataFrame:
-        """All changes of a stored table that its change feed still tells."""
-        version = self.inputs[scan.table].version
-        commits = positions.changed(self.path(scan), f"{self.topology}/{scan.table}", since=0, until=version)
-        since = next((commit.version for commit in commits if commit.replaced), None)
+        """All changes of a stored table; its rows at a version stand for those that were gone, or led nowhere."""
+        version, begun = self.inputs[scan.table].version, self.begun.get(scan.table)
+        commits = positions.changed(self.path(scan), f"{self.topology}/{scan.table}", since=begun or 0, until=version)
+        since = next((commit.version for commit in commits if commit.replaced), begun)
         if since is None:
             return recorded(scan, self.feed(scan, since=0))
         # Delta reads no changes across a change of columns: what replaced the table is where they begin.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
         rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
-        begun = told_apart(rows, scan.key)
-        return begun if since == version else begun.unionByName(recorded(scan, self.feed(scan, since + 1)))
+        first = told_apart(rows, scan.key)
+        return first if since == version else first.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
         """The change feed of a stored table, from a version on."""

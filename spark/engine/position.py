@@ -98,7 +98,8 @@ class Position:
     is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this table whose
     rows, and position, the commit put back: those in between are history, and stand no more. `gaps` is the ledger of
     all that is missing, up to this commit (`on_data_loss="ledger"`). `gated` is what the table's gate says of its rows;
-    None if there was none, or if it has not seen all of them.
+    None if there was none, or if it has not seen all of them. `begun` is, by stored input whose changes are read, the
+    version whose rows stand for all changes until then: those were no longer told when the table was first computed.
     """
 
     table: str
@@ -119,6 +120,7 @@ class Position:
     restored: int | None = None
     gaps: tuple[Gap, ...] = ()
     gated: Gated | None = None
+    begun: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""

@@ -19,6 +19,7 @@ from spark.engine.position import Gap
 from spark.engine.replay import behind, in_span_form, replayed
 from spark.engine.step import (
     Stepped,
+    begins,
     named,
     overtaken,
     passed,
@@ -188,7 +189,8 @@ def _expected(
     if keeps_time(target.plan) and at.whole:
         return replayed(doors, keeps, topology, target, path, commits)[0]
     if at.whole or not in_span_form(target.plan):
-        return rows(target.plan, ALL, Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut))
+        now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
+        return rows(target.plan, ALL, now)
     if len(commits) < 2:
         raise InputChanged(f"{topology.name}/{target.name}: the log holds no commit before this one to go on from")
     earlier = commits[1]
@@ -225,15 +227,18 @@ def rebuild(
 
     A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
 
+    Where the definition changed, and an input no longer tells all its changes, its rows stand for those that are gone.
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
     is replaced whole. The gate looks at all rows. What is `unseen` of the inputs is written into the ledger.
 
     Raises:
         InputChanged: an input was never computed, so there is nothing to compute from.
+        ChangesExpired: an input no longer tells what the table's rows were computed from; they stay as they are.
         NotCommitted: other runs kept committing first.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    from_rows = False
     for _ in range(TRIES):
         state = _renewed(doors, topology, target, path, run)
         pins = pin(doors, topology, target)  # after the state: a step in between would be further than the pins
@@ -241,14 +246,27 @@ def rebuild(
             raise InputChanged(
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
             )
-        with named(topology, target), working(doors, topology, target, state, pins, run, gate) as work:
-            if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
+        try:
+            with (
+                named(topology, target),
+                working(doors, topology, target, state, pins, run, gate, from_rows=from_rows) as work,
+            ):
+                if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
+                    continue
+                gaps = (*work.position.gaps, *(_unseen(work) if unseen else ()))
+                # It computes every row, and so shows every row to the gate.
+                gated = None if gate is None else passed(gate, work.before.version)
+                position = replace(work.position, whole=True, gaps=gaps, gated=gated)
+                done = _rebuilt(doors, topology, replace(work, position=position))
+        except ChangesExpired as error:
+            if begins(state, target) and not from_rows:
+                from_rows = True
                 continue
-            gaps = (*work.position.gaps, *(_unseen(work) if unseen else ()))
-            # It computes every row, and so shows every row to the gate.
-            gated = None if gate is None else passed(gate, work.before.version)
-            position = replace(work.position, whole=True, gaps=gaps, gated=gated)
-            done = _rebuilt(doors, topology, replace(work, position=position))
+            raise ChangesExpired(
+                f"{name.replace('/', '.')} cannot be computed again: {str(error).partition(chr(10))[0]}\nIts rows stay "
+                f"as they are, and nothing was changed. To begin anew with the rows that its inputs have now, declare "
+                f"it under another name"
+            ) from error
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")

@@ -93,7 +93,8 @@ def span_between(
     doors: Doors, keeps: Kept, topology: Topology, own: DataFrame, was: Position | None, at: Position
 ) -> Between | Beginning:
     """The span from one position (None: from nothing) to a later one; `own` is what the table had at the first."""
-    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut)
+    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
     if was is None:
         return Beginning(now, own)
-    return Between(Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut), now, keeps, own)
+    before = Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut, was.begun)
+    return Between(before, now, keeps, own)

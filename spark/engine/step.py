@@ -22,7 +22,7 @@ from spark.engine.position import Gated
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
 from spark.operators.window import begun
-from spark.topology.nodes import Window, is_stream
+from spark.topology.nodes import Window, changelogs, is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,7 +107,8 @@ class Work:
 def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Bring a table to the newest cut that all its inputs reached.
 
-    A step that finds nothing new commits nothing and starts no Spark.
+    A step that finds nothing new commits nothing and starts no Spark. Where a table reads all changes of an input, and
+    the input no longer tells them all, the first step begins with the input's rows.
 
     Raises:
         PlanChanged: the table was computed by another definition; a rebuild is needed.
@@ -117,6 +118,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    from_rows = False
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
@@ -128,16 +130,25 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
             outcome: Outcome = "waiting" if pins.behind else "idle"
             return Stepped(name, outcome, state, state, pins.behind, seconds=time.monotonic() - began)
         until = replace(here, behind=pins.behind) if idle else pins
-        with named(topology, target), working(doors, topology, target, state, until, run, gate) as work:
-            if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
-                continue
-            work = looked(work)
-            if idle:
-                done = positioned(work)
-            elif work.before.position.n == 0:
-                done = _computed(work)
-            else:
-                done = _advanced(work)
+        try:
+            with (
+                named(topology, target),
+                working(doors, topology, target, state, until, run, gate, from_rows=from_rows) as work,
+            ):
+                if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
+                    continue
+                work = looked(work)
+                if idle:
+                    done = positioned(work)
+                elif work.before.position.n == 0:
+                    done = _computed(work)
+                else:
+                    done = _advanced(work)
+        except ChangesExpired:
+            if from_rows or not begins(state, target):
+                raise
+            from_rows = True
+            continue
         if done is not None:
             return replace(done, waiting_for=pins.behind if idle else (), seconds=time.monotonic() - began)
     raise NotCommitted(
@@ -174,15 +185,24 @@ def working(
     pins: Pins,
     run: str,
     gate: Gate | None = None,
+    *,
+    from_rows: bool = False,
 ) -> Iterator[Work]:
-    """An engine session for one try, and what it needs; the table is created if it is not there yet."""
+    """An engine session for one try, and what it needs; the table is created if it is not there yet.
+
+    `from_rows`: the rows of inputs stand for all their changes so far.
+    """
     path = doors.lakehouse.table(topology.name, target.name)
     if state is None:
         check_landings(doors, topology, target)
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut)
+        known = {} if state is None else state.position.begun
+        begun_at = (
+            {scan.table: pins.inputs[scan.table].version for scan in changelogs(target.plan)} if from_rows else known
+        )
+        now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)
         if state is None:
             beginning = Beginning(now, own=now.session.range(0).toDF("_"))
             if is_stream(target.plan):
@@ -204,12 +224,18 @@ def working(
             whole=False,
             restored=None,
             gated=_gated(state, gate),
+            begun=begun_at,
             enforced=state.position.enforced + pins.enforced,
         )
         with keeping(session) as keeps:
             yield Work(session, target, path, state, position, now, keeps, gate)
     finally:
         session.stop()
+
+
+def begins(state: State | None, target: Table) -> bool:
+    """Whether a table that reads all changes of an input has none of them yet."""
+    return (state is None or state.position.n == 0) and changelogs(target.plan) != ()
 
 
 def _gated(state: State, gate: Gate | None) -> Gated | None:

@@ -373,6 +373,13 @@ def is_stream(node: Node) -> bool:
             return False
 
 
+def changelogs(node: Node) -> tuple[Scan, ...]:
+    """The stored tables whose changes, from their first on, a plan reads: behind `to_stream`."""
+    if isinstance(node, Changes):
+        return scans(node)
+    return tuple(dict.fromkeys(scan for source in inputs(node) for scan in changelogs(source)))
+
+
 def keeps_time(node: Node) -> bool:
     """Whether what a node holds depends on stream time, which goes from span to span."""
     return is_stream(node) or isinstance(node, Window)

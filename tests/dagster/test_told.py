@@ -19,7 +19,8 @@ def standings() -> list[Standing]:
 
     def state(name: str) -> State:
         dropped = {"late": 1_234}
-        position = Position(name, "e", 7, "run", {}, {"orders": Input("id", 7)}, 1_204, dropped=dropped)
+        inputs = {"orders": Input("id", 7)}
+        position = Position(name, "e", 7, "run", {}, inputs, 1_204, dropped=dropped, begun={"orders": 5})
         return State("id", 1_204, 1_204, position, {}, {})
 
     sent = Sent("id", "e", 1_201, done=True)
@@ -40,6 +41,7 @@ def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
     assert len(lines) == 1 + 1 + 10, "a line each, and none is folded"
     assert max(map(len, lines)) <= 100
     assert any("12 in quarantine: the key is null" in str(note) for note in notes)
+    assert any("begins with the rows of orders at version 5" in str(note) for note in notes)
 
 
 def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:

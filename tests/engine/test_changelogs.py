@@ -1,0 +1,92 @@
+"""What reads the changes of a table begins with its rows where the changes are gone, and remembers that it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from spark.engine.compact import compact
+from spark.engine.errors import ChangesExpired
+from spark.engine.repair import Audited, rebuild
+from spark.topology import Consumed, StreamsBuilder, Topology
+from tests import lake
+from tests.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from resources.kafka import Kafka
+    from spark.engine.doors import Doors
+
+
+def topology(topic: str, most: str | None = None) -> Topology:
+    """A table, and, if that is asked for, aggregates of its changes: one that folds, and one that reads them again."""
+    builder = StreamsBuilder(f"changelogs-{topic}")
+    prices = builder.table(topic, Consumed.json(key="sku string", value="price int"))
+    if most is not None:
+        changes = prices.to_stream().group_by("sku")
+        changes.count("changes").materialize("counted")
+        changes.aggregate(highest=most, lowest="min(price)").materialize("bounds")
+        prices.to_stream().filter("price > 0").materialize("told")
+    return builder.build()
+
+
+def forget(session: SparkSession, path: str) -> None:
+    """Compact, and remove at once whatever the newest version does not need."""
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.sql(f"OPTIMIZE delta.`{path}`").collect()
+    session.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
+
+
+def test_changes_that_are_gone_are_stood_for_by_the_rows(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    name = topic("prices")
+
+    def arrive(made: Topology, *records: Record) -> None:
+        send(kafka, name, *records)
+        lake.land_all(doors, made)
+        lake.step_all(doors, made)
+
+    alone = topology(name)
+    path = lake.path(doors, alone, name)
+    arrive(alone, Record("a", {"price": 9}), Record("b", {"price": 1}))
+    arrive(alone, Record("a", {"price": 5}))
+    forget(session, path)
+
+    followed = topology(name, "max(price)")
+    version = lake.state(doors, alone, name).data_version
+    lake.step_all(doors, followed)
+    for table in ("counted", "bounds", "told"):
+        assert lake.state(doors, followed, table).position.begun == {name: version}
+    assert lake.rows(doors, followed, "counted") == {"a": {"changes": 1}, "b": {"changes": 1}}
+    assert lake.rows(doors, followed, "bounds")["a"] == {"highest": 5, "lowest": 5}, "9 is not told any more"
+
+    arrive(followed, Record("a", {"price": 3}), Record("b", None))
+    arrive(followed, Record("a", {"price": 4}))
+    assert lake.rows(doors, followed, "counted")["a"] == {"changes": 3}
+    assert lake.rows(doors, followed, "bounds")["a"] == {"highest": 5, "lowest": 3}
+    compact(doors.engine, doors.lakehouse, followed, name)
+    audited = lake.audited(doors, followed, "counted", "bounds", "told")
+    assert {isinstance(one, Audited) and one.holds for one in audited} == {True}
+    for table in ("counted", "bounds", "told"):
+        done = rebuild(doors, followed, followed.table(table), "again")
+        assert (done.inserted, done.updated, done.deleted) == (0, 0, 0)
+
+    forget(session, path)  # somebody else, by hand
+    before = lake.rows(doors, followed, "bounds")
+    version = DeltaTable(lake.path(doors, followed, "bounds")).version()
+    with pytest.raises(ChangesExpired, match=r"bounds cannot be computed again(.|\n)*nothing was changed"):
+        rebuild(doors, followed, followed.table("bounds"), "again")
+    assert DeltaTable(lake.path(doors, followed, "bounds")).version() == version
+    assert lake.rows(doors, followed, "bounds") == before
+
+    other = topology(name, "max(cast(price + 1 AS int))")
+    rebuild(doors, other, other.table("bounds"), "other")
+    assert lake.rows(doors, other, "bounds")["a"] == {"highest": 5, "lowest": 4}
+    arrive(other, Record("a", {"price": 7}))
+    assert lake.rows(doors, other, "bounds")["a"] == {"highest": 8, "lowest": 4}
