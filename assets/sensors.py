@@ -31,6 +31,21 @@ IN_FLIGHT = [
 ]
 
 
+def broken_sensor(name: str, why: str) -> dg.SensorDefinition:
+    """Fail, at every tick, with what is wrong with a topology that is left out: nobody else would tell."""
+
+    @dg.sensor(
+        name=f"{word(name)}_broken",
+        minimum_interval_seconds=AGAIN,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"{name} is left out, and nothing of it is ticked: {why}",
+    )
+    def broken() -> dg.SkipReason:
+        raise dg.Failure(why)
+
+    return broken
+
+
 def lag_sensor(topology: Topology) -> dg.SensorDefinition:
     """Ask for a tick while something is behind.
 

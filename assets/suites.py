@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from resources.jars import cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from spark.topology import Topology
     from spark.topology.topology import Table
@@ -71,15 +71,19 @@ class Suite:
         return sha256(self.text.encode()).hexdigest()[:16]
 
 
-def suites(topologies: Iterable[Topology], folder: Path = FOLDER) -> dict[str, Suite]:
-    """The suites by `<topology>.<table>`.
+def suites(topologies: Iterable[Topology], folder: Path = FOLDER, others: Collection[str] = ()) -> dict[str, Suite]:
+    """The suites by `<topology>.<table>`; those of `others`, topologies by name, are not looked at.
 
     Raises:
         BrokenSuite: a file is no suite, is for a table that there is not, or has an expectation that there is not,
             with arguments that it does not take, or about a column that the table does not have.
     """
     tables = {f"{topology.name}.{table.name}": table for topology in topologies for table in topology.tables}
-    files = [path for path in sorted(folder.iterdir()) if path.suffix != ".md" and not path.name.startswith((".", "_"))]
+    files = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix != ".md" and not path.name.startswith((".", "_")) and path.stem.partition(".")[0] not in others
+    ]
     for path in files:
         if path.suffix != ".json" or path.stem not in tables:
             raise BrokenSuite(

@@ -22,9 +22,9 @@ from rich.table import Table as Grid
 from assets.failures import LASTING, PASSING, lost
 from assets.gates import gates
 from assets.lag import fingerprint, looked, standings, with_counts
-from assets.suites import BrokenSuite, suites
+from assets.suites import BrokenSuite
 from dagster_project import told
-from dagster_project.discover import BrokenTopology, topologies
+from dagster_project.discover import BrokenTopology, suites_of, topologies
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
@@ -150,12 +150,16 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
         f"engine  {engine or 'down'}",
         f"broker  {address(tidetable) or 'down'}",
     ]
-    for topology in [topology_of(name) for name in names] or topologies():
+    broken: list[BrokenTopology] = []
+    for topology in [topology_of(name) for name in names] or loaded(broken):
         stands, trouble = _stands(lakehouse, kafka, topology)
         stands = with_counts(lakehouse, topology, stands)
         found[topology.name] = [told.standing_json(standing) for standing in stands]
         grids += [*told.standing_shown(topology.name, stands, positions), *([trouble] if trouble else [])]
-    say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found}, *grids)
+    left_out: list[Json] = [str(one) for one in broken]
+    say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found, "left_out": left_out}, *grids)
+    if broken:
+        raise click.exceptions.Exit(1)
 
 
 @main.command()
@@ -468,12 +472,24 @@ def address(tidetable: Tidetable) -> str | None:
 
 def gates_of(topology: Topology) -> dict[str, SuiteGate]:
     """The gates of a topology's tables."""
-    return gates(topology, suites(topologies()))
+    broken: list[BrokenTopology] = []
+    return gates(topology, suites_of(topology, topologies(broken.append), broken))
 
 
 def new_run() -> str:
     """An id that tells this run's commits from others'."""
     return f"cli-{uuid.uuid4().hex}"
+
+
+def loaded(broken: list[BrokenTopology] | None = None) -> tuple[Topology, ...]:
+    """Every topology that can be meant; what is wrong with the others is said beside the output, and added."""
+
+    def left_out(one: BrokenTopology) -> None:
+        progress.print(f"[red]left out[/]  {escape(str(one))}", soft_wrap=True)
+        if broken is not None:
+            broken.append(one)
+
+    return topologies(left_out)
 
 
 def tables(topology: Topology) -> list[str]:
@@ -506,7 +522,7 @@ def table_of(name: str) -> tuple[Topology, Table]:
 
 def named(name: str, parts: Callable[[Topology], list[str]]) -> tuple[Topology, str | None]:
     """What a name on the command line means: a topology, or a part of one."""
-    found = topologies()
+    found = loaded()
     for topology in found:
         if name == topology.name:
             return topology, None

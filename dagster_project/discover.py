@@ -6,34 +6,66 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from traceback import extract_tb
+from typing import TYPE_CHECKING
 
+from assets import suites
 from dagster_project import topologies as package
 from spark.topology import Topology, TopologyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from assets.suites import Suite
 
 # What a file that somebody is still writing raises.
 UNFINISHED = (TopologyError, SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError, LookupError)
 
 
 class BrokenTopology(Exception):
-    """A file in the folder of topologies that gives none."""
+    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
 
 
-def topologies() -> tuple[Topology, ...]:
-    """Every topology, by name.
+def topologies(left_out: Callable[[BrokenTopology], object] | None = None) -> tuple[Topology, ...]:
+    """Every topology, by name; without a listener for what is left out, nothing is.
 
     Raises:
         BrokenTopology: a file cannot be imported, has no `topology`, or has one of a name that another file uses.
     """
-    found: dict[str, tuple[Topology, Path]] = {}
+    found: dict[str, list[tuple[Topology, Path]]] = {}
+    broken: list[BrokenTopology] = []
     for module in iter_modules(package.__path__):
         path = Path(package.__path__[0], f"{module.name}.py")
-        topology = _topology(f"{package.__name__}.{module.name}", path)
-        folder = topology.name.lower()  # case does not count on some file systems
-        if folder in found:
-            twin, other = found[folder]
-            raise BrokenTopology(f"{path} holds {topology.name!r}, and {other} {twin.name!r}: one name; change one")
-        found[folder] = topology, path
-    return tuple(topology for _, (topology, _) in sorted(found.items()))
+        try:
+            topology = _topology(f"{package.__name__}.{module.name}", path)
+        except BrokenTopology as error:
+            broken.append(error)
+            continue
+        found.setdefault(topology.name.lower(), []).append((topology, path))  # case does not count on some file systems
+    for one in found.values():
+        if len(one) > 1:
+            (first, path), (twin, other), *_ = one
+            why = f"{other} holds {twin.name!r}, and {path} {first.name!r}: one name; change one"
+            broken.append(BrokenTopology(first.name, why))
+    for wrong in broken:
+        if left_out is None:
+            raise wrong
+        left_out(wrong)
+    return tuple(one[0][0] for _, one in sorted(found.items()) if len(one) == 1)
+
+
+def suites_of(topology: Topology, found: Sequence[Topology], broken: Sequence[BrokenTopology]) -> dict[str, Suite]:
+    """The suites of one topology, among those that were found and those that were left out, whose suites may wait.
+
+    Raises:
+        BrokenSuite: one of them cannot be meant, or a file is of nobody's table.
+    """
+    others = {one.name for one in found} | {one.name for one in broken}
+    others.discard(topology.name)
+    return suites.suites([topology], suites.FOLDER, others)
 
 
 def _topology(module: str, path: Path) -> Topology:
@@ -42,7 +74,7 @@ def _topology(module: str, path: Path) -> Topology:
     except UNFINISHED as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         at = f":{lines[-1]}" if lines else ""
-        raise BrokenTopology(f"{path}{at}: {type(error).__name__}: {error}") from error
+        raise BrokenTopology(path.stem, f"{path}{at}: {type(error).__name__}: {error}") from error
     if not isinstance(topology, Topology):
-        raise BrokenTopology(f"{path} has no topology: end it with `topology = builder.build()`")
+        raise BrokenTopology(path.stem, f"{path} has no topology: end it with `topology = builder.build()`")
     return topology

@@ -13,11 +13,13 @@ from types import ModuleType
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
 from assets.factory import Circle, NameClash, assets
 from assets.suites import BrokenSuite, suites
-from dagster_project import discover
-from dagster_project.definitions import defs
+from dagster_project import cli, discover
+from dagster_project.definitions import defs, loaded
+from dagster_project.discover import topologies
 from resources.lakehouse import Lakehouse
 from spark.topology import Consumed, StreamsBuilder, Topology
 
@@ -182,6 +184,47 @@ def test_a_broken_topology_file_is_named(
     written(monkeypatch, tmp_path, name, text)
     with pytest.raises(discover.BrokenTopology, match=message):
         discover.topologies()
+
+
+def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sound = "from tests.dagster.test_definitions import named; topology = named('{0}', 't')"
+    written(monkeypatch, tmp_path, "mistaken", "topology = unknown")
+    for name in ("twin_a", "twin_b"):
+        (tmp_path / f"{name}.py").write_text(sound.format("twin"))
+    for name in ("suited", "whole"):
+        (tmp_path / f"{name}.py").write_text(sound.format(name))
+    folder = tmp_path / "expectations"
+    folder.mkdir()
+    (folder / "mistaken.t.json").write_text("its suite waits")
+    (folder / "suited.t.json").write_text("no JSON")
+    monkeypatch.setattr("assets.suites.FOLDER", folder)
+    told = ["mistaken.py:1: NameError", "one name; change one", "suited.t.json is not JSON"]
+
+    found = loaded()
+    assert {spec.key.path[0] for spec in found.resolve_all_asset_specs()} == {"kafka", "whole"}
+    broken = {one.name: one for one in found.sensors or () if one.name.endswith("_broken")}
+    assert set(broken) == {"mistaken_broken", "twin_broken", "suited_broken"}
+    for sensor, why in zip(broken.values(), told, strict=True):
+        assert isinstance(sensor, dg.SensorDefinition)
+        with dg.instance_for_test() as instance, pytest.raises(dg.Failure, match=why):
+            sensor(dg.build_sensor_context(instance=instance))
+
+    runner = CliRunner(env={"TIDETABLE_LAKE": str(tmp_path / "lake")})
+    shown = runner.invoke(cli.main, ["status", "--json"], catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert set(json.loads(shown.stdout)["topologies"]) == {"whole", "suited"}
+    assert [text for text in told[:2] if not any(text in one for one in json.loads(shown.stdout)["left_out"])] == []
+    described = runner.invoke(cli.main, ["describe", "whole"], catch_exceptions=False)
+    assert described.exit_code == 0
+    assert "Topologies" in described.stdout
+    assert "mistaken.py:1: NameError" in described.stderr
+    assert "mistaken.py:1: NameError" in runner.invoke(cli.main, ["describe", "mistaken"]).stderr
+    assert cli.gates_of(topologies(lambda _: None)[1]) == {}
+    with pytest.raises(BrokenSuite, match="is not JSON"):
+        cli.gates_of(topologies(lambda _: None)[0])
+    (folder / "whoel.t.json").write_text("of nobody")
+    with pytest.raises(BrokenSuite, match="suite of no table"):
+        cli.gates_of(topologies(lambda _: None)[1])
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     builder = StreamsBuilder("lossy", on_data_loss="ledger")
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     made, tidetable = builder.build(), Tidetable(engine, lakehouse, kafka)
-    monkeypatch.setattr(cli, "topologies", lambda: [made])
+    monkeypatch.setattr(cli, "topologies", lambda *_: [made])
     monkeypatch.setattr(cli.out, "width", 300)  # a table's lines whole
 
     def ticked() -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
@@ -101,7 +101,7 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
     builder = StreamsBuilder("aged")
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     made = builder.build()
-    monkeypatch.setattr(cli, "topologies", lambda: [made])
+    monkeypatch.setattr(cli, "topologies", lambda *_: [made])
     send(kafka, name, *(Record(n, {"v": "x" if n == 4 else n}) for n in range(5)))
     kafka.admin().delete_records([TopicPartition(name, 0, 3)])
     until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 3})
