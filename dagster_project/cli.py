@@ -40,7 +40,7 @@ from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, ste
 from spark.engine.restore import restore
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
-from spark.topology.nodes import LANDING
+from spark.topology.nodes import LANDING, is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -355,6 +355,38 @@ def compact_(name: str, as_json: bool) -> None:
             out.print(told.line(done[-1]))
     if as_json:
         say(as_json, told.plain(done))
+
+
+@main.group("topics")
+def topics_() -> None:
+    """The topics of a topology: those it reads, and those it publishes to."""
+
+
+@topics_.command()
+@topology_name
+@click.option("--partitions", type=POSITIVE, default=1, show_default=True, help="Of each topic that is created.")
+@as_json
+def create(name: str, partitions: int, as_json: bool) -> None:
+    """Create the topics that are not there; those that are stay as they are.
+
+    What is read gets the cluster's own settings. A topic that a table is published to is compacted
+    (cleanup.policy=compact), and one that a stream is published to is not.
+    """
+    topology = topology_of(name)
+    kafka = Settings.from_environment().tidetable().cluster()
+    wanted: dict[str, dict[str, str]] = {source.topic: {} for source in topology.sources}
+    for table in topology.tables:
+        if table.topic is not None:
+            wanted[table.topic] = {} if is_stream(table.plan) else {"cleanup.policy": "compact"}
+    there = kafka.partitions(wanted)
+    lines = [f"is there  {topic}, partitions: {count}" for topic, count in sorted(there.items())]
+    with progress.status("creating"):
+        for topic, config in wanted.items():
+            if topic not in there:
+                kafka.create_topic(topic, partitions, config)
+                lines.append(f"created   {topic}, partitions: {partitions}")
+    created: list[Json] = [topic for topic in wanted if topic not in there]
+    say(as_json, {"created": created, "there": {**there}}, *lines)
 
 
 @main.group()

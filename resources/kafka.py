@@ -125,6 +125,11 @@ class Kafka:
         """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
         return Publisher(self, name, topic, exactly_once)
 
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each of these topics has; those that are not there are left out."""
+        found = {name: self._described(future) for name, future in self._describe(topics).items()}
+        return {name: len(topic.partitions) for name, topic in found.items() if topic is not None}
+
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make the topic unless there is one of this name, and wait until it can be read."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
@@ -175,7 +180,14 @@ class Kafka:
             self._trouble.append(error.str())
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec, level: IsolationLevel) -> dict[str, TopicOffsets]:
-        described = [self._described(*one) for one in self._describe(topics).items()]
+        found = {name: self._described(future) for name, future in self._describe(topics).items()}
+        if missing := [name for name, topic in found.items() if topic is None]:
+            several = "topics" if len(missing) > 1 else "topic"
+            raise TopicMissing(
+                f"Kafka at {self.address} has no {several} {', '.join(map(repr, missing))}; correct the topology, or "
+                f"run `tidetable topics create TOPOLOGY`, which creates those of its topics that are not there"
+            )
+        described = [topic for topic in found.values() if topic is not None]
         spots = [TopicPartition(topic.name, partition.id) for topic in described for partition in topic.partitions]
         offsets = self._list(spots, spec, level)
         return {
@@ -186,15 +198,13 @@ class Kafka:
     def _describe(self, topics: Iterable[str]) -> dict[str, Future[TopicDescription]]:
         return self.admin().describe_topics(TopicCollection(sorted(set(topics))), request_timeout=TIMEOUT)
 
-    def _described(self, name: str, future: Future[TopicDescription]) -> TopicDescription:
+    def _described(self, future: Future[TopicDescription]) -> TopicDescription | None:
+        """A topic; None where there is none."""
         try:
             return future.result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise TopicMissing(
-                    f"Kafka at {self.address} has no topic '{name}'; correct the topology, or create it: "
-                    f"kafka-topics.sh --bootstrap-server {self.address} --create --topic {name}"
-                ) from error
+                return None
             raise self.unavailable(error) from error
 
     def _list(

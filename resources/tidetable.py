@@ -35,8 +35,11 @@ class Tidetable:
 
     def doors(self) -> Doors:
         """Open doors; the lake's own broker is started unless it runs, and serves when we return."""
-        cluster = self.kafka if isinstance(self.kafka, Kafka) else self._cluster(self._served_by(self.kafka))
-        return Doors(self.engine, self.lakehouse, cluster)
+        return Doors(self.engine, self.lakehouse, self.cluster())
+
+    def cluster(self) -> Kafka:
+        """The cluster, or the lake's own broker, which is started unless it runs."""
+        return self.kafka if isinstance(self.kafka, Kafka) else self._cluster(self._served_by(self.kafka))
 
     def listening(self) -> Kafka | None:
         """The cluster; None if it is the lake's own broker and that does not run. Starts nothing."""

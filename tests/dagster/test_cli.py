@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from dagster_project.cli import main
 from resources.engine import Engine
 from resources.kafka import Kafka
+from spark.topology import Consumed, StreamsBuilder
 from tests.dagster import shop
 from tests.dagster.interrupted import interrupted
 
@@ -223,6 +224,7 @@ WRONG = {
     "--version": ["-1", "99", "one"],
     "--timestamp": ["1970-01-02", "2100-01-01", "yesterday"],
     "--limit": ["0", "-1", "many"],
+    "--partitions": ["0", "-1", "many"],
     "--interval": ["0", "-1", "nan", "often"],
 }
 """What is not there, or cannot be meant, for each argument and option of the command that takes a value."""
@@ -260,6 +262,31 @@ def test_no_verb_accepts_what_is_not_there(tidetable: Invoke, lake_root: Path) -
         assert "Traceback" not in said.output, words
         assert "there are: shop" in said.stderr or "Error: " in said.stderr, words
     assert versions() == before, "nothing was committed"
+
+
+def test_topics_that_are_not_there_are_created(
+    tidetable: Invoke, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("assets.suites.FOLDER", tmp_path)
+    there = topic("there", 3)
+    builder = StreamsBuilder("created")
+    items = builder.table(there, Consumed.json(key="id bigint", value="v int"))
+    items.filter("v > 0").materialize("kept").to(f"{there}-kept")
+    builder.stream(f"{there}-new", Consumed.json(key="id bigint", value="v int"))
+    monkeypatch.setattr("dagster_project.cli.topologies", lambda *_: [builder.build()])
+    missing = tidetable("run", "created")
+    assert missing.exit_code == 1
+    assert "tidetable topics create TOPOLOGY" in missing.stderr
+    assert f"'{there}-new'" in missing.stderr
+    said = json.loads(tidetable("topics", "create", "created", "--partitions", "2", "--json").stdout)
+    assert said == {"created": [f"{there}-new", f"{there}-kept"], "there": {there: 3}}
+    assert kafka.partitions([there, f"{there}-new", f"{there}-kept"]) == {
+        there: 3,
+        f"{there}-new": 2,
+        f"{there}-kept": 2,
+    }
+    assert "is there" in tidetable("topics", "create", "created").stdout
+    assert tidetable("run", "created").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", list(verbs(main)), ids=" ".join)

@@ -72,6 +72,7 @@ PLACES = {
     "compact._vacuum": ("files removed",),
     "table.add_columns": ("columns added",),
     "kept.keep": (),  # it caches for the session alone
+    "kept.keep_instead": (),  # and lets go of what it cached before
     "kept.keeping": (),  # it lets go of that
 }
 """Where the engine runs a statement or writes, and the effects it belongs to."""

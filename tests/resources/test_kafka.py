@@ -68,9 +68,11 @@ def test_making_a_topic_that_is_there_changes_nothing(kafka: Kafka, topic: Calla
     assert kafka.end_offsets([name]) == before
 
 
-def test_a_missing_topic_is_named_with_its_cluster(kafka: Kafka, topic: Callable[..., str]) -> None:
-    with pytest.raises(TopicMissing, match=f"{kafka.address}.*'nowhere'"):
+def test_missing_topics_are_named_with_their_cluster_all_at_once(kafka: Kafka, topic: Callable[..., str]) -> None:
+    with pytest.raises(TopicMissing, match=f"{kafka.address} has no topic 'nowhere';.*tidetable topics create"):
         kafka.end_offsets([topic(), "nowhere"])
+    with pytest.raises(TopicMissing, match="has no topics 'elsewhere', 'nowhere';"):
+        kafka.end_offsets([topic(), "nowhere", "elsewhere"])
 
 
 def test_a_silent_address_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
