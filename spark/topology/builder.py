@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from spark.topology.calls import checks_calls, checks_making
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.draft import Draft, legal_path_part, legal_topic, store
 from spark.topology.dsl import GlobalKTable, KStream, KTable
@@ -44,6 +45,7 @@ _GUARANTEES: Final[dict[str, Guarantee]] = {
 _ON_DATA_LOSS: Final[dict[str, OnDataLoss]] = {"fail": "fail", "ledger": "ledger"}
 
 
+@checks_calls
 class StreamsBuilder:
     """Declares topics, and builds the topology of what was done with them.
 
@@ -54,6 +56,7 @@ class StreamsBuilder:
         topology = builder.build()
     """
 
+    @checks_making
     def __init__(
         self,
         name: str,

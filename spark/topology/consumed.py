@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from spark.topology.calls import checks_calls
 from spark.topology.ddl import parse_columns
 from spark.topology.errors import Place, user_line
 from spark.topology.nodes import Column
@@ -18,6 +19,7 @@ _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, 
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 
 
+@checks_calls
 @dataclass(frozen=True)
 class Consumed:
     """A topic's columns. `timestamp` names the column that is the record's event time.
@@ -60,6 +62,7 @@ class Consumed:
         return Consumed("json", keys, kept, time, again)
 
 
+@checks_calls
 @dataclass(frozen=True)
 class Versioned:
     """A table whose newest record is the one with the greatest timestamp (KIP-889): out of order is no update.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from spark.topology.calls import checks_calls
 from spark.topology.consumed import check_key
 from spark.topology.ddl import legal_name, quoted
 from spark.topology.draft import Draft, publish, store
@@ -74,6 +75,7 @@ class Joinable(Handle):
         raise place.mistake("there is no right join", do)
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KTable(Joinable):
     """A table or a view: at most one row for every key."""
@@ -229,6 +231,7 @@ class KTable(Joinable):
         publish(self.draft, topic, self.node, user_line())
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped(Handle):
     """Rows or records in groups; an aggregate makes them a table."""
@@ -239,12 +242,18 @@ class Grouped(Handle):
         """How many rows each group has."""
         return self._aggregated("count", {name: "count(*)"}, user_line())
 
-    def aggregate(self, **aggregates: str) -> KTable:
+    def aggregate(self, *unnamed: object, **aggregates: str) -> KTable:
         """Columns computed over each group's rows: `total="sum(amount)", orders="count(*)"`.
 
         Any aggregate of Spark SQL whose result does not depend on the order of rows, and expressions over them.
         """
-        return self._aggregated("aggregate", aggregates, user_line())
+        line = user_line()
+        if unnamed:
+            place = Place(f"aggregate of {title(self.node)}", line, {"": self.node.columns})
+            raise place.mistake(
+                f"{unnamed[0]!r} has no name", f"write aggregate(name={unnamed[0]!r}), by the column's name"
+            )
+        return self._aggregated("aggregate", aggregates, line)
 
     def reduce(self, **columns: str) -> KTable:
         """Value columns of the source, each combined over the group's rows into one value of its own type.
@@ -284,6 +293,7 @@ class Grouped(Handle):
         return Aggregate(self.node, by, (*grouped, *select), (*self.by, *columns), line=line)
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KGroupedTable(Grouped):
     """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
@@ -295,6 +305,7 @@ class KGroupedTable(Grouped):
         raise place.mistake("a table has one row for every key, and only records are in windows of time", do)
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KGroupedStream(Grouped):
     """Records in groups. A record without a value is in none, and what was counted stays counted."""
@@ -318,6 +329,7 @@ class KGroupedStream(Grouped):
         return TimeWindowedKStream(self.draft, self.node, self.by, kind, size, advance, grace)
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeWindowedKStream(Grouped):
     """Records in groups and windows of time, in milliseconds."""
@@ -342,6 +354,7 @@ class TimeWindowedKStream(Grouped):
         )
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalKTable(Joinable):
     """A table every step sees whole, or a view of such tables; it is joined to, from the right."""
@@ -386,6 +399,7 @@ class GlobalKTable(Joinable):
         raise _global_on_the_left("outer_join", self.node, other, user_line())
 
 
+@checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KStream(Joinable):
     """A stream: records in their own right, also those whose key came before."""

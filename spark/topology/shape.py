@@ -54,6 +54,8 @@ def check_shape(found: Roles) -> None:
             raise sql.wrong(index, "* stands for all columns only as an item of its own", "name the columns")
         if token.is_(":"):
             raise sql.wrong(index, "':' means nothing", "take it out; a cast is written with '::'")
+        if token.is_("&") and before.is_("&"):
+            raise sql.wrong(index, "SQL has no '&&'", "write AND")
         if _is_missing(found, index):
             sides = ("before", token.text) if index == 0 else ("after", before.text)
             raise sql.wrong(index, f"nothing stands {sides[0]} {sides[1]!r}", "write what is missing")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark.topology.calls import checks_calls
 
+
+@checks_calls
 @dataclass(frozen=True)
 class JoinWindows:
     """From how much earlier to how much later than the left record the right one may be, both ends included.
@@ -27,6 +30,7 @@ class JoinWindows:
         return JoinWindows(before or difference, after or difference, grace)
 
 
+@checks_calls
 @dataclass(frozen=True)
 class TimeWindows:
     """Windows of one size, that begin every so often since 1970; their end is not part of them.
@@ -44,6 +48,7 @@ class TimeWindows:
         return TimeWindows(size, advance, grace)
 
 
+@checks_calls
 @dataclass(frozen=True)
 class SlidingWindows:
     """The windows in which records differ by so much at most: those that end at a record, or begin behind one.
@@ -60,6 +65,7 @@ class SlidingWindows:
         return SlidingWindows(difference, grace)
 
 
+@checks_calls
 @dataclass(frozen=True)
 class SessionWindows:
     """Sessions: records of which each is no more than a gap behind another."""
@@ -73,6 +79,7 @@ class SessionWindows:
         return SessionWindows(gap, grace)
 
 
+@checks_calls
 @dataclass(frozen=True)
 class Suppressed:
     """When the rows of windows are there."""

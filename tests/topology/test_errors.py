@@ -1214,3 +1214,28 @@ def test_a_handle_is_frozen_and_asked_like_any_object(monkeypatch: pytest.Monkey
 def test_any_sequence_of_texts_is_a_list() -> None:
     shop = Shop()
     assert shop.orders.map_values(UserList(["amount"])).node == shop.orders.map_values(["amount"]).node
+
+
+CALLS: list[tuple[str, str, Callable[[Any], object]]] = [
+    (
+        "aggregate of orders",
+        "write aggregate(name='sum(amount)')",
+        lambda s: s.orders.group_by("sku").aggregate("sum(amount)"),
+    ),
+    ("join of orders", "missing a required argument: 'select'", lambda s: s.orders.join(s.customers, on="customer_id")),
+    ("left_join of orders", "select=..., [drive=...]", lambda s: s.orders.left_join(s.customers)),
+    ("filter of orders", "write filter(sql)", lambda s: s.orders.filter("true", "false")),
+    ("materialize of orders", "write materialize(name)", lambda s: s.orders.materialize()),
+    ("StreamsBuilder.table", "write table(topic, consumed, [versioned=...])", lambda s: s.builder.table("t")),
+    ("StreamsBuilder", "write StreamsBuilder(name, [max_task", lambda _: StreamsBuilder()),  # type: ignore[call-arg]
+    ("Consumed.json", "write json(key=..., value=..., [timestamp=...])", lambda _: Consumed.json("id int")),  # type: ignore[call-arg]
+    ("TimeWindows", "write TimeWindows.of(size, [adv", lambda _: TimeWindows("1m")),  # type: ignore[call-arg]
+    ("filter of orders", "SQL has no '&&'", lambda s: s.orders.filter("amount > 1 && sku = 'x'")),
+]
+
+
+@pytest.mark.parametrize(("node", "what", "act"), CALLS)
+def test_a_call_with_other_arguments_is_told_with_those_it_takes(node: str, what: str, act: Act) -> None:
+    message = raised(act)
+    assert message.startswith(f"{node}: ")
+    assert what in message
