@@ -143,6 +143,7 @@ def of_publish(published: Published, behind: int) -> Metadata:
         "batch/outcome": dg.MetadataValue.text(published.outcome),
         "batch/records_out": dg.MetadataValue.int(published.records),
         "batch/tombstones": dg.MetadataValue.int(published.tombstones),
+        "batch/left_out": dg.MetadataValue.int(published.left_out),
         "batch/transactions": dg.MetadataValue.int(published.transactions),
         "batch/duration_s": dg.MetadataValue.float(published.seconds),
         "delta/versions_behind": dg.MetadataValue.int(behind),

@@ -53,7 +53,8 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
     if isinstance(done, Published):
         version = "" if done.after is None else f"version {done.after.version}  "
         records = f"{done.records} records, {done.tombstones} of them tombstones" if done.records else ""
-        return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}", done.seconds)
+        left_out = f", {done.left_out} that it refuses left out" if done.left_out else ""
+        return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}{left_out}", done.seconds)
     if isinstance(done, Landed):
         broken = f", [red]{done.errors} in quarantine[/]" if done.errors else ""
         missing = sum(gap.width for gap in done.gaps)

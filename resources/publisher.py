@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -25,6 +26,9 @@ BLOCKED = 1.0  # seconds until a full queue is tried again
 IDLE = 2_000  # milliseconds until an idle connection is closed
 LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
 
+Sending = tuple["bytes | None", dict[str, str]]
+"""Key and headers of a record that is on its way."""
+
 POSITION = 0
 """The partition of the topic that the group's offset is kept for."""
 
@@ -37,11 +41,13 @@ OVERTAKEN = {
 REFUSED = {
     KafkaError.INVALID_TIMESTAMP: (
         "its time is further from the broker's clock than message.timestamp.after.max.ms (an hour by default) or "
-        "message.timestamp.before.max.ms allows: raise that setting of the topic, or correct the row"
+        "message.timestamp.before.max.ms allows: raise that setting of the topic, or correct the row at its source; "
+        "once a later version of the table has another row of its key, this record is left out"
     ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "it, or the batch it is in, is larger than max.message.bytes of the topic, or message.max.bytes of the "
-        "producer, allows, 1 MB by default: raise that setting, or publish fewer columns"
+        "producer, allows, 1 MB by default: raise that setting, or publish fewer columns, or correct the row at its "
+        "source; once a later version of the table has another row of its key, this record is left out"
     ),
 }
 
@@ -56,7 +62,7 @@ class Publisher:
         """Open the producer of a name, which is its consumer group too; a transactional one fences its predecessor."""
         self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
         self._begun = False
-        self._failed: list[KafkaError] = []
+        self._failed: list[tuple[KafkaError, Sending | None]] = []
         kafka.end_offsets([topic])  # an error by name if it is missing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
@@ -100,18 +106,23 @@ class Publisher:
     def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
         """Send a record; a timestamp is in milliseconds since 1970, None is now."""
         self._begin()
+        sending = (key, headers)
         while True:
             try:
                 self._producer.produce(
                     self._topic,
                     value,
                     key,
-                    on_delivery=self._delivered,
+                    on_delivery=partial(self._delivered, sending),
                     timestamp=timestamp or 0,
                     headers=[(name, text.encode()) for name, text in headers.items()],
                 )
             except BufferError:
                 self._producer.poll(BLOCKED)
+            except KafkaException as error:
+                if error.args[0].code() in REFUSED:  # else it only says that an earlier one failed
+                    self._failed.append((error.args[0], sending))
+                raise
             else:
                 self._producer.poll(0)
                 return
@@ -126,7 +137,7 @@ class Publisher:
             self._insist(lambda: self._producer.commit_transaction(TIMEOUT))
         else:
             left = self._producer.flush(TIMEOUT)
-            for failed in [*self._failed, *([KafkaError(KafkaError._TIMED_OUT)] if left else [])]:
+            for failed in [*(one for one, _ in self._failed), *([KafkaError(KafkaError._TIMED_OUT)] if left else [])]:
                 raise self._refused(KafkaException(failed))
             self._insist(lambda: self._consumer.commit(offsets=[spot], asynchronous=False))
         self._begun = False
@@ -188,9 +199,9 @@ class Publisher:
             self._producer.begin_transaction()
         self._begun = True
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+    def _delivered(self, sending: Sending, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._failed.append(error)
+            self._failed.append((error, sending))
 
     def _insist(self, do: Callable[[], object]) -> None:
         """Do what may be asked again until it is done."""
@@ -215,9 +226,12 @@ class Publisher:
         while not self._failed and len(self._producer) and time.monotonic() < deadline:
             with suppress(KafkaException, SystemError):
                 self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
-        for code in (failed.code() for failed in (*self._failed, error.args[0])):
-            if code in REFUSED:
-                return RecordRefused(f"topic {self._topic} refuses a record of {self._name}: {REFUSED[code]}")
+        for failed, sending in (*self._failed, (error.args[0], None)):
+            if failed.code() in REFUSED:
+                key, headers = (None, {}) if sending is None else sending
+                of = "a record" if key is None else f"the record of key {key.decode(errors='backslashreplace')}"
+                why = f"topic {self._topic} refuses {of} of {self._name}: {REFUSED[failed.code()]}"
+                return RecordRefused(why, key, headers)
         return self._kafka.unavailable(error)
 
     def _reason(self, error: KafkaException) -> KafkaException:

@@ -9,6 +9,8 @@ from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.errors import PySparkException
 
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
@@ -85,7 +87,12 @@ class NotCommitted(EngineError):
 
 
 class RecordRefused(EngineError):
-    """A topic does not take a record that a table has for it."""
+    """A topic does not take a record that a table has for it: one of a key, with these headers."""
+
+    def __init__(self, why: str, key: bytes | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.key = key
+        self.headers = headers or {}
 
 
 class CannotRestore(EngineError):

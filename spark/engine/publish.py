@@ -36,7 +36,7 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
 from spark.engine.definition import gaining
-from spark.engine.errors import InputChanged, PlanChanged, condition
+from spark.engine.errors import InputChanged, PlanChanged, RecordRefused, condition
 from spark.engine.kept import keeping
 from spark.engine.step import CHANGES_LOST
 from spark.engine.stream import identity
@@ -46,7 +46,7 @@ from spark.serdes.json import encode_key, encode_value
 from spark.topology.nodes import WINDOW, is_stream, of_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Collection, Generator, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType, StructType
@@ -131,6 +131,8 @@ class Published:
     tombstones: int = 0
     transactions: int = 0
     seconds: float = 0.0
+    left_out: int = 0
+    """Records that the topic refuses, and whose keys have other rows by now."""
 
 
 def publish(
@@ -138,14 +140,33 @@ def publish(
 ) -> Published:
     """Bring a table's topic to its newest version; `say` hears of each transaction, with the records sent so far.
 
-    A topic that has everything costs one question to the broker, and starts no Spark.
+    A topic that has everything costs one question to the broker, and starts no Spark. A record that the topic refuses
+    is left out if a later version has another row of its key: nobody would read it.
 
     Raises:
         InputChanged: the table is not the one that was published, or no longer tells how it changed; or nothing tells
             how far the topic is.
         PlanChanged: the table has another definition, or another key, than what was published.
+        RecordRefused: the topic does not take the newest row of a key, or a record of a stream.
         NotCommitted: another run took over.
     """
+    began = time.monotonic()
+    left_out: set[Place] = set()
+    while True:
+        try:
+            done = _published(doors, topology, target, say, left_out)
+        except RecordRefused as refused:
+            place = _place(refused)
+            if place is None or place in left_out or not _superseded(doors, topology, target, refused, place):
+                raise
+            left_out.add(place)
+        else:
+            return replace(done, left_out=len(left_out), seconds=time.monotonic() - began)
+
+
+def _published(
+    doors: Doors, topology: Topology, target: Table, say: Callable[[Sent, int], None] | None, left_out: set[Place]
+) -> Published:
     began = time.monotonic()
     assert target.topic is not None, "only what has a topic is published"
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -183,7 +204,7 @@ def publish(
                 _telling(name, target),
                 keeping(session) as keeps,
                 # Closed before the session: what is left of an answer must not be asked for behind it.
-                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
+                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim, left_out)) as records,
             ):
                 done = _sending(publisher, name, records, sent, aim, say)
             if topic not in begun:
@@ -317,8 +338,33 @@ class Record:
     timestamp: int | None
 
 
-def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
-    """What a topic does not have yet, in order; None before what is computed, or fetched, now."""
+def _place(refused: RecordRefused) -> Place | None:
+    """Where a record that was refused stands among those of its table; None where the client does not say."""
+    told = refused.headers
+    return None if not told else (int(told[f"{HEADER}version"]), int(told[f"{HEADER}ordinal"]))
+
+
+def _superseded(doors: Doors, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
+    """Whether a table has another row, or none, of the key of a refused record, in a later version than that."""
+    if is_stream(target.plan) or refused.key is None:
+        return False
+    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    session = doors.engine.session()
+    try:
+        with _telling(name, target), keeping(session) as keeps:
+            return Feed(keeps, path, name, target, positions.version(path)).has_later(refused.key, place[0])
+    finally:
+        session.stop()
+
+
+def _records(feed: Feed, sent: Sent | None, aim: Sent, left_out: Collection[Place] = ()) -> Generator[Record | None]:
+    """What a topic does not have yet, but for what is left out, in order; None before what is computed, or fetched."""
+    for record in _all_records(feed, sent, aim):
+        if record is None or (record.at.version, record.at.ordinal) not in left_out:
+            yield record
+
+
+def _all_records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
     for pages, whole in feed.missing(sent, aim.version):
         yield None
         rows = 0  # of a version so far, but for the newest: whether that one is the last, the next one tells
@@ -353,6 +399,9 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+Place = tuple[int, int]
+"""Of a record among those of its table: the version, and the number in it."""
+
 Pages = Callable[[], list["DataFrame"]]
 """What computes rows of (version, key, value, timestamp), in order, to be fetched one page after the other."""
 
@@ -381,6 +430,14 @@ class Feed:
         if told := [one for one in changed if replaced < one.version <= until]:
             yield partial(self._told, told), False
 
+    def has_later(self, key: bytes, version: int) -> bool:
+        """Whether a key, as the topic has it, has another row, or none, in a later version."""
+        told = self._changed(version)
+        if not told or any(one.replaced for one in told):
+            return False
+        later = self._changes(told).where((F.col("_row.key") == key.decode()) & (F.col("_version") > version))
+        return not later.isEmpty()
+
     def _all(self, version: int) -> list[DataFrame]:
         return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))
 
@@ -388,11 +445,15 @@ class Feed:
         return self._paged(self._ordered(self._net(self._difference(version, begun))))
 
     def _told(self, told: list[Changed]) -> list[DataFrame]:
-        feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
-        changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
-        rows = self._ordered(self._net(self._encoded(changes, F.col("_commit_version"), inserted())))
+        rows = self._ordered(self._changes(told))
         few = sum(PAGE if one.rows is None else one.rows for one in told) < PAGE
         return [rows] if few else self._paged(rows)
+
+    def _changes(self, told: list[Changed]) -> DataFrame:
+        """One row for every key and version that changed it."""
+        feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
+        changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
+        return self._net(self._encoded(changes, F.col("_commit_version"), inserted()))
 
     def _changed(self, since: int) -> list[Changed]:
         try:

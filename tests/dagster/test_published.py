@@ -94,6 +94,7 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
         "batch/outcome": "published",
         "batch/records_out": 3,
         "batch/tombstones": 0,
+        "batch/left_out": 0,
         "batch/transactions": 1,
         "delta/version": 1,
         "delta/versions_behind": 0,

@@ -482,7 +482,7 @@ def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
     done = tick(doors, made, "missing")
     assert list(done.failed) == [f"kafka/{sink}"]
     assert isinstance(done.failed[f"kafka/{sink}"], TopicMissing)
-    assert "kafka-topics.sh" in str(done.failed[f"kafka/{sink}"])
+    assert "tidetable topics create" in str(done.failed[f"kafka/{sink}"])
     assert lake.rows(doors, made, "large") == snapshots()[2]
     kafka.create_topic(sink)
     told: list[object] = []
@@ -549,6 +549,39 @@ def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
     with pytest.raises(RecordRefused, match=setting):
         publish(doors, made, made.table(name))
     assert received(kafka, f"{refusing}-{name}") == []
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_corrected(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], guarantee: str
+) -> None:
+    items, sink = topic("items"), topic("sink")
+    builder = StreamsBuilder(f"far-{items}", processing_guarantee=guarantee, message_timestamp_after_max_ms=None)
+    shape = Consumed.json(key="id bigint", value="at bigint", timestamp="at")
+    builder.table(items, shape).filter("true").materialize("kept").to(sink)
+    made = builder.build()
+    kept = made.table("kept")
+
+    def arrive(*records: Record) -> None:
+        send(kafka, items, *records)
+        lake.land_all(doors, made)
+        lake.step_all(doors, made)
+
+    arrive(Record(5, {"at": AT}))
+    publish(doors, made, kept)
+    arrive(Record(7, {"at": 4_000_000_000_000}), Record(8, {"at": AT}))
+    for _ in range(2):
+        with pytest.raises(
+            RecordRefused, match=r"refuses the record of key 7 of .*kept.*correct the row at its source"
+        ):
+            publish(doors, made, kept)
+    arrive(Record(7, {"at": AT + 1}))
+    done = publish(doors, made, kept)
+    assert (done.outcome, done.records, done.left_out) == ("published", 2, 1)
+    found = [one.change[0] for one in received(kafka, sink)]
+    assert sorted(set(found)) == [5, 7, 8]
+    assert guarantee == "at_least_once" or found == [5, 8, 7]
+    assert publish(doors, made, kept).outcome == "idle"
 
 
 def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:
