@@ -21,6 +21,8 @@ from spark.engine.errors import NotCommitted, PlanChanged
 from spark.engine.land import check_types
 from spark.engine.sync import behind
 from spark.engine.table import add_columns
+from spark.topology.describe import describe_table
+from spark.topology.used import used
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +35,16 @@ TRIES = 5  # lost races before columns are gained no more; each one means that a
 
 
 def definition(topology: Topology, target: Table) -> str:
-    """What a table is computed by, as text that is kept with the table: to compare, and to show."""
-    return json.dumps({"fingerprint": topology.fingerprint(target.name), "is": topology.describe(target.name)})
+    """What a table is computed by, as text that is kept with the table: to compare, and to show.
+
+    `is` says it in words, `plan` in full: a difference that the words leave out is one there.
+    """
+    parts = {
+        "fingerprint": topology.fingerprint(target.name),
+        "is": describe_table(topology, replace(target, plan=used(target.plan))),
+        "plan": topology.computed_by(target.name),
+    }
+    return json.dumps(parts)
 
 
 def check_definition(topology: Topology, target: Table, state: State) -> None:
@@ -44,14 +54,20 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
         PlanChanged: it did; says how the two differ.
     """
     given, stored = json.loads(definition(topology, target)), json.loads(state.properties[table.DEFINITION])
-    if stored["fingerprint"] == given["fingerprint"]:
+    if topology.asks(target.name, stored["fingerprint"]):
         return
-    texts = (stored["is"].splitlines(), given["is"].splitlines())
-    difference = "\n".join(unified_diff(*texts, "computed by", "declared now", lineterm=""))
+    difference = _difference(stored["is"], given["is"])
+    if not difference and "plan" in stored:
+        difference = _difference(*(json.dumps(one["plan"], indent=1) for one in (stored, given)))
+    difference = difference or "(the words for both are the same, and an earlier build kept nothing else of it)"
     raise PlanChanged(
         f"{topology.name}.{target.name} was computed by another definition than the one at {target.line}:\n"
         f"{difference}\nrun `tidetable rebuild {topology.name}.{target.name}`"
     )
+
+
+def _difference(stored: str, given: str) -> str:
+    return "\n".join(unified_diff(stored.splitlines(), given.splitlines(), "computed by", "declared now", lineterm=""))
 
 
 def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: str) -> State:

@@ -36,6 +36,7 @@ from spark.topology.nodes import (
     scans,
 )
 from spark.topology.plain import Plain, from_plain, to_plain
+from spark.topology.used import used
 
 SourceKind = Literal["table", "global_table", "stream"]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
@@ -157,26 +158,37 @@ class Topology:
         return topology
 
     def fingerprint(self, table: str | None = None) -> str:
-        """A hash of the whole topology, or of one table's plan down to the stored tables it reads.
+        """A hash of the whole topology, or of what one table is computed by, down to the stored tables it reads.
 
-        The columns an input has besides those the plan names are the input's own business.
+        The columns that an input or a view has besides those the table depends on are their own business.
         """
         if table is None:
             return _hash(to_plain(self, defaults=False))
-        return self._fingerprint(self.table(table).plan)
+        return _hash(self.computed_by(table))
+
+    def computed_by(self, table: str) -> Plain:
+        """What the fingerprint of a table is a hash of, as plain data."""
+        return self._asked(used(self.table(table).plan))
+
+    def asks(self, table: str, fingerprint: str) -> bool:
+        """Whether a stored fingerprint is the table's; those of earlier builds took in every column of every view."""
+        return self._asks(self.table(table).plan, fingerprint)
 
     def gained(self, table: str, gained: Gained, fingerprint: str) -> tuple[Column, ...] | None:
         """The columns that a table has because its inputs gained some; None if it had another fingerprint without."""
         plan = self.table(table).plan
         was = before(plan, gained)
-        if self._fingerprint(was) != fingerprint:
+        if not self._asks(was, fingerprint):
             return None
         return tuple(column for column in plan.columns if column not in was.columns)
 
-    def _fingerprint(self, plan: Node) -> str:
+    def _asks(self, plan: Node, fingerprint: str) -> bool:
+        return fingerprint in (_hash(self._asked(used(plan))), _hash(self._asked(plan)))
+
+    def _asked(self, plan: Node) -> list[Plain]:
         # A topic's table holds what was decoded: no rule of expressions changes it.
         rules: list[Plain] = [] if self.settings.ansi or decoded(plan) else ["without ANSI rules"]
-        return _hash([to_plain(_names_alone(plan), defaults=False), to_plain(plan.columns), *rules])
+        return [to_plain(_names_alone(plan), defaults=False), to_plain(plan.columns), *rules]
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
         place = Place(f"topology {self.name}", user_line())

@@ -88,6 +88,32 @@ def test_columns_that_inputs_gain_flow_through_without_a_rebuild(
         step(doors, before, before.table("large"), "older")
 
 
+def test_a_view_may_gain_columns_that_a_table_does_not_read_and_no_refusal_is_without_its_difference(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    orders, customers = topic("orders"), topic("customers")
+
+    def totals(*more: str, amount: str = "left.amount") -> Topology:
+        builder = StreamsBuilder(f"totals-{orders}")
+        o = builder.table(orders, Consumed.json(key="order_id bigint", value="customer_id bigint, amount int"))
+        c = builder.table(customers, Consumed.json(key="customer_id bigint", value="name string, vip boolean"))
+        view = o.join(c, on="customer_id", select=[f"{amount} AS amount", "right.name", *more])
+        view.group_by("name").aggregate(total="sum(amount)").materialize("totals")
+        return builder.build()
+
+    send(kafka, orders, Record(1, {"customer_id": 7, "amount": 10}))
+    send(kafka, customers, Record(7, {"name": "Ada", "vip": True}))
+    assert tick(doors, totals(), "before").failed == {}
+    after = totals("right.vip", "left.amount + 1 AS more")
+    send(kafka, orders, Record(2, {"customer_id": 7, "amount": 20}))
+    assert tick(doors, after, "after").failed == {}
+    assert lake.rows(doors, after, "totals") == {"Ada": {"total": 30}}
+    other = totals(amount="cast(left.amount * 2 AS int)")
+    with pytest.raises(PlanChanged) as refused:
+        step(doors, other, other.table("totals"), "other")
+    assert [line for line in str(refused.value).splitlines() if line.startswith("+ ") and "* 2" in line]
+
+
 def died(*_: object) -> None:
     """Die here."""
     raise InterruptedError

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark.operators.algebra import ALL, PRESENT, rows, touched
 from spark.topology.nodes import Aggregate
+from spark.topology.used import used
 from tests import reference
 from tests.laws.worlds import KEYS, Frames, Moves, worlds
 
@@ -57,16 +58,23 @@ def check_reference(
     now: Keyed,
     meaning: reference.Meaning,
 ) -> None:
-    """All rows are those of the reference."""
+    """All rows are those of the reference, and do not depend on columns that nothing reads."""
     named: dict[str, reference.Rows] = {
         table: {key: dict(zip(NAMES, row, strict=True)) for key, row in found.items()}
         for table, found in tables.items()
     }
-    expected = reference.rows(plan, named, [dict(zip(RECORD, record, strict=True)) for record in records], meaning)
+    dicts = [dict(zip(RECORD, record, strict=True)) for record in records]
+    expected = reference.rows(plan, named, dicts, meaning)
     columns = [column.name for column in plan.columns] + list(reference.OURS)
     should: Keyed = {key: tuple(row[column] for column in columns) for key, row in expected.items()}
     if now != should:
         raise Broken("reference", now, should)
+    cut: Keyed = {
+        key: tuple(row[column] for column in columns)
+        for key, row in reference.rows(used(plan), named, dicts, meaning).items()
+    }
+    if cut != should:
+        raise Broken("columns that nothing reads", cut, should)
 
 
 def check_touched(was: Keyed, now: Keyed, is_touched: Keyed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +120,41 @@ def test_a_column_added_to_an_input_concerns_only_who_takes_it() -> None:
     assert before.fingerprint("some") == after.fingerprint("some")
     assert before.fingerprint("all") != after.fingerprint("all")
     assert before.fingerprint("orders") != after.fingerprint("orders")
+
+
+def test_a_column_added_to_a_view_concerns_only_who_reads_it() -> None:
+    def asked(more: list[str]) -> Topology:
+        builder = StreamsBuilder("shop")
+        orders = builder.table("orders", Consumed.json(key="order_id bigint", value="customer_id bigint, amount int"))
+        customers = builder.table("customers", CUSTOMERS)
+        view = orders.join(customers, on="customer_id", select=["left.*", "right.name", *(f"right.{m}" for m in more)])
+        view = view.map_values(["name", "amount", *more])
+        view.group_by("name").aggregate(total="sum(amount)").materialize("totals")
+        view.filter("true").materialize("all").to_stream().materialize("told")
+        clicks = builder.stream("clicks", Consumed.json(key="click_id bigint", value="at bigint, tags array<string>"))
+        tagged = clicks.map_values(["tags", *(["at + 1 AS later"] if more else [])]).flat_map("tags")
+        tagged.group_by("tags").count().materialize("tagged")
+        tagged.select_key("tags").to_table().materialize("newest")
+        return builder.build()
+
+    before, after = asked([]), asked(["country"])
+    for name in ("totals", "tagged"):
+        assert before.fingerprint(name) == after.fingerprint(name), name
+    for name in ("all", "told", "newest"):
+        assert before.fingerprint(name) != after.fingerprint(name), name
+    assert "country" in after.describe("totals"), "what is declared is shown"
+
+
+def test_a_fingerprint_of_an_earlier_build_is_still_the_tables() -> None:
+    """It took in every column of every view."""
+    builder = StreamsBuilder("t")
+    topic = builder.table("topic", Consumed.json(key="id int", value="v string, w int"))
+    topic.map_values(["v", "w"]).filter("w > 1").group_by("v").count().materialize("counted")
+    made = builder.build()
+    whole = sha256(json.dumps(made._asked(made.table("counted").plan), sort_keys=True, separators=(",", ":")).encode())
+    assert made.asks("counted", whole.hexdigest())
+    assert made.asks("counted", made.fingerprint("counted"))
+    assert not made.asks("counted", made.fingerprint("topic"))
 
 
 def test_ansi_rules_change_what_every_expression_means() -> None:
