@@ -159,8 +159,11 @@ def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(GAPS, asset=key, blocking=False, description=why)
 
 
-def whole(gaps: Sequence[Gap], beginning: str) -> dg.AssetCheckResult:
-    """The check of a landing: all that it ever found missing, and where it began, which is no gap."""
+def whole(gaps: Sequence[Gap], beginning: str, cleaned: int) -> dg.AssetCheckResult:
+    """The check of a landing: all that it ever found missing, and where it began, which is no gap.
+
+    Nor are `cleaned` tombstones that compaction had removed: the keys that they deleted are gone.
+    """
     records = [
         dg.TableRecord(
             {"partition": f"{gap.input}-{gap.partition}", "first": gap.first, "last": gap.last, "found": moment(gap.at)}
@@ -171,6 +174,8 @@ def whole(gaps: Sequence[Gap], beginning: str) -> dg.AssetCheckResult:
     description = f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing."
     if beginning:
         description += f" It {beginning}."
+    if cleaned:
+        description += f" {cleaned} deleted by tombstones that compaction had removed before they were landed."
     return _found(GAPS, "missing", records, description)
 
 

@@ -180,7 +180,8 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         kept = sum(in_transactions(source.topic, ends, written).values())
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag, kept))
         yield checks.accounted(counted(lakehouse, topology, source))
-        yield checks.whole(landed.position.gaps, began(source.topic, landed.position.floor))
+        at = landed.position
+        yield checks.whole(at.gaps, began(source.topic, at.floor), at.cleaned)
 
     return landing
 

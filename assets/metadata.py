@@ -45,6 +45,7 @@ def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
         "batch/errors": dg.MetadataValue.int(landed.errors),
         "batch/tombstones": dg.MetadataValue.int(landed.tombstones),
         "kafka/gaps": dg.MetadataValue.int(sum(gap.width for gap in landed.position.gaps)),
+        "kafka/cleaned": dg.MetadataValue.int(landed.position.cleaned),
         "batch/duration_s": dg.MetadataValue.float(landed.seconds),
     }
 

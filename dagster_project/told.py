@@ -59,7 +59,8 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
         broken = f", [red]{done.errors} in quarantine[/]" if done.errors else ""
         missing = sum(gap.width for gap in done.gaps)
         lost = f", [red]{missing} offsets missing[/]" if missing else ""
-        return _line(done.outcome, done.table, f"{done.records} records{broken}{lost}", done.seconds)
+        cleaned = f", {done.cleaned} deleted by tombstones that compaction had removed" if done.cleaned else ""
+        return _line(done.outcome, done.table, f"{done.records} records{broken}{lost}{cleaned}", done.seconds)
     match done.outcome:
         case "stepped":
             rows = f"+{done.inserted} ~{done.updated} -{done.deleted} rows, {done.touched} keys touched"
@@ -140,6 +141,8 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
         notes += [f"wrong: {what}" for what in standing.counted.wrong]
         notes += [f"{count} in quarantine: {why}" for why, count in standing.counted.reasons.items()]
     if standing.state is not None:
+        if cleaned := standing.state.position.cleaned:
+            notes.append(f"{cleaned} deleted by tombstones that compaction had removed before they were landed")
         begun = standing.state.position.begun.items()
         notes += [
             f"begins with the rows of {table} at version {version}: older changes were gone" for table, version in begun

@@ -19,7 +19,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
 from resources.kafka_options import spark_options
 from resources.publisher import POSITION, Publisher
@@ -52,6 +59,9 @@ SOON = {
 
 # No answer came: why, only the connections know.
 SILENT = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+
+# We may not ask for the settings of a topic.
+REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 Setting = str | int | float | bool
 
@@ -129,6 +139,17 @@ class Kafka:
         """How many partitions each of these topics has; those that are not there are left out."""
         found = {name: self._described(future) for name, future in self._describe(topics).items()}
         return {name: len(topic.partitions) for name, topic in found.items() if topic is not None}
+
+    def topic_config(self, topic: str) -> dict[str, str] | None:
+        """The settings of a topic, also those that it has by default; None where the cluster does not tell us."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            found = self.admin().describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
+        except KafkaException as error:
+            if error.args[0].code() in REFUSED:
+                return None
+            raise self.unavailable(error) from error
+        return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make the topic unless there is one of this name, and wait until it can be read."""

@@ -53,6 +53,9 @@ class Kafka(Protocol):
     def beginning_offsets(self, topics: Iterable[str]) -> dict[str, TopicOffsets]:
         """The first offset that every partition still holds."""
 
+    def topic_config(self, topic: str) -> Mapping[str, str] | None:
+        """The settings of a topic; None where the cluster does not tell us."""
+
     def spark_options(self) -> Mapping[str, str]:
         """The connection, as options of Spark's Kafka source."""
 

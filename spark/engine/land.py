@@ -20,8 +20,10 @@ from pyspark.sql.types import LongType
 
 from spark.engine import commit, table
 from spark.engine import position as positions
-from spark.engine.changes import REDECODED
+from spark.engine.changes import REDECODED, version_of
+from spark.engine.cleaned import may_miss, missing, tombstones
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
+from spark.engine.kept import keeping
 from spark.engine.position import Cut, Gap, Position, State
 from spark.operators.algebra import col, cols
 from spark.serdes.json import decode
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark.engine.doors import Doors, Kafka
+    from spark.engine.kept import Kept
     from spark.engine.offsets import TopicOffsets
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
@@ -46,7 +49,7 @@ class Landed:
     """What landing a topic did: from which offsets to which, and how many records.
 
     Of them, `errors` are in quarantine and `tombstones` have no value. `gaps` is what it found missing; all that ever
-    was is in the position.
+    was is in the position. `cleaned` counts tombstones that stand for those that compaction had removed before.
     """
 
     table: str
@@ -60,6 +63,7 @@ class Landed:
     position: Position
     seconds: float
     gaps: tuple[Gap, ...] = ()
+    cleaned: int = 0
 
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
@@ -89,7 +93,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
         PlanChanged: a column that has landed is declared with another type.
         NotCommitted: other runs kept landing first.
     """
-    began = time.monotonic()
+    began, now = time.monotonic(), round(time.time() * 1000)
     name = f"{topology.name}/{source.landing}"
     path = doors.lakehouse.table(topology.name, source.landing)
     topic = f"{doors.kafka.cluster_id()}/{source.topic}"
@@ -110,32 +114,37 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
                 continue
             widen(session, path, state, source.consumed)
-            position = Position(
-                table=name,
-                epoch=state.position.epoch,
-                n=state.position.n + 1,
-                run=run,
-                cut={topic: replace(state.position.cut.get(topic, cut[topic]), offsets=end)},
-                inputs={},
-                data_version=state.data_version,
-                floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
-                release=state.position.release,
-                gaps=(*state.position.gaps, *gaps),
-            )
-            seen = Observation()
-            records = _read(session, doors.kafka, topology, source, start, end)
-            batch = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
-                seen,
-                F.count(F.lit(1)).alias("records"),
-                F.count("_error").alias("errors"),
-                F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
-            )
-            try:
-                committed = commit.append(batch, path, position)
-            except PySparkException:
-                if not _expiring(doors.kafka, source, cut[topic], start, end):
-                    raise
-                continue  # records were removed while they were fetched: the next try sees what is left
+            with keeping(session) as keeps:
+                records, lost = _records(keeps, doors, topology, source, state, start, end, now)
+                cleaned = 0 if lost is None else lost.count()
+                position = Position(
+                    table=name,
+                    epoch=state.position.epoch,
+                    n=state.position.n + 1,
+                    run=run,
+                    cut={topic: replace(state.position.cut.get(topic, cut[topic]), offsets=end)},
+                    inputs={},
+                    data_version=state.data_version,
+                    floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
+                    release=state.position.release,
+                    gaps=(*state.position.gaps, *gaps),
+                    read_at=now,
+                    cleaned=state.position.cleaned + cleaned,
+                )
+                seen = Observation()
+                rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms)
+                batch = (rows if lost is None else rows.unionByName(lost)).observe(
+                    seen,
+                    F.count(F.lit(1)).alias("records"),
+                    F.count("_error").alias("errors"),
+                    F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
+                )
+                try:
+                    committed = commit.append(batch, path, position)
+                except PySparkException:
+                    if not _expiring(doors.kafka, source, cut[topic], start, end):
+                        raise
+                    continue  # records were removed while they were fetched: the next try sees what is left
             if committed is not None:
                 # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
                 counted = seen.get
@@ -144,7 +153,9 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 tombstones = int(counted.get("tombstones", 0))
                 seconds = time.monotonic() - began
                 version = committed.version
-                return Landed(name, "landed", start, end, count, errors, tombstones, version, position, seconds, gaps)
+                return Landed(
+                    name, "landed", start, end, count, errors, tombstones, version, position, seconds, gaps, cleaned
+                )
         finally:
             session.stop()
     raise NotCommitted(
@@ -270,6 +281,32 @@ def _expiring(kafka: Kafka, source: Source, want: TopicOffsets, start: dict[int,
     """Whether records between two offsets are no longer there."""
     first = _first(kafka, source, want)
     return any(offset < min(first.get(partition, 0), end[partition]) for partition, offset in start.items())
+
+
+def _records(
+    keeps: Kept,
+    doors: Doors,
+    topology: Topology,
+    source: Source,
+    state: State,
+    start: dict[int, int],
+    end: dict[int, int],
+    now: int,
+) -> tuple[DataFrame, DataFrame | None]:
+    """What a topic holds between two offsets, and rows for the tombstones that it no longer holds, if there are any."""
+    session, batch = keeps.session, state.position.n + 1
+    records = _read(session, doors.kafka, topology, source, start, end)
+    if not may_miss(doors.kafka, source, state.position, now):
+        return records, None
+    ranges = keeps.keep(missing(records, start, end))
+    if ranges.isEmpty():
+        return records, None
+    known = doors.kafka.beginning_offsets([source.topic])[source.topic].offsets
+    first = {partition: min(known.get(partition, 0), offset) for partition, offset in end.items()}
+    content = landed(_read(session, doors.kafka, topology, source, first, end), source, batch)
+    landing = version_of(session, doors.lakehouse.table(topology.name, source.landing), state.version)
+    lost = tombstones(keeps, source, landing, content, first, ranges, batch)
+    return records, None if lost.isEmpty() else lost
 
 
 def _read(

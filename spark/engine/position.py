@@ -100,6 +100,8 @@ class Position:
     all that is missing, up to this commit (`on_data_loss="ledger"`). `gated` is what the table's gate says of its rows;
     None if there was none, or if it has not seen all of them. `begun` is, by stored input whose changes are read, the
     version whose rows stand for all changes until then: those were no longer told when the table was first computed.
+    Of a landing `read_at` is when it was last read to the cut, in milliseconds since 1970, and `cleaned` counts the
+    tombstones that stand for those that compaction had removed (`spark.engine.cleaned`).
     """
 
     table: str
@@ -121,6 +123,8 @@ class Position:
     gaps: tuple[Gap, ...] = ()
     gated: Gated | None = None
     begun: dict[str, int] = field(default_factory=dict)
+    read_at: int | None = None
+    cleaned: int = 0
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""

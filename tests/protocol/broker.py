@@ -93,6 +93,10 @@ class Broker:
         """The first offset that every partition still holds."""
         return {topic: TopicOffsets("id", {n: p.first for n, p in enumerate(self.topics[topic])}) for topic in topics}
 
+    def topic_config(self, topic: str) -> Mapping[str, str] | None:
+        """No topic is compacted here."""
+        return {"cleanup.policy": "delete"} if topic in self.topics else None
+
     def spark_options(self) -> Mapping[str, str]:
         """None are needed."""
         return {}
