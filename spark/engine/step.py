@@ -16,6 +16,7 @@ from spark.engine import position as positions
 from spark.engine.changes import FEW, Beginning, Between, Pinned, version_of
 from spark.engine.definition import agreed, check_definition, check_landings, definition
 from spark.engine.errors import ChangesExpired, ExpressionFailed, InputChanged, NotCommitted, PlanChanged, condition
+from spark.engine.failing import failing
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.position import Gated
@@ -169,11 +170,19 @@ def named(topology: Topology, target: Table) -> Iterator[None]:
                 f"{name}: an input no longer tells how it changed since the last step: {said}\n"
                 f"run `tidetable rebuild {name}`"
             ) from error
-        # A task that fails while it writes wraps what happened in an error of its own, about the write.
-        causes = CAUSE.findall(str(error)) if told == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
-        if causes and causes[-1][1].startswith(FAULTY) and not told.startswith("DELTA_"):
-            raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {causes[-1][0]}") from error
+        if fault := _fault(error):
+            where = "".join(f"\nthe row: {note}" for note in getattr(error, "__notes__", ()))
+            raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {fault}{where}") from error
         raise
+
+
+def _fault(error: PySparkException) -> str:
+    """What Spark says of an expression that failed; empty where something else did."""
+    told, said = condition(error), str(error).partition("\n\nJVM stacktrace:")[0]
+    # A task that fails while it writes wraps what happened in an error of its own, about the write.
+    causes = CAUSE.findall(str(error)) if told == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
+    faulty = causes and causes[-1][1].startswith(FAULTY) and not told.startswith("DELTA_")
+    return str(causes[-1][0]) if faulty else ""
 
 
 @contextmanager
@@ -228,7 +237,12 @@ def working(
             enforced=state.position.enforced + pins.enforced,
         )
         with keeping(session) as keeps:
-            yield Work(session, target, path, state, position, now, keeps, gate)
+            try:
+                yield Work(session, target, path, state, position, now, keeps, gate)
+            except PySparkException as error:
+                if _fault(error) and (row := failing(session, target.plan, now)):
+                    error.add_note(row)
+                raise
     finally:
         session.stop()
 

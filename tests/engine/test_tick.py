@@ -125,16 +125,16 @@ def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, D
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "said", "row"),
     [
-        ("10 div v", "DIVIDE_BY_ZERO"),
-        ("cast(text AS int)", "'two' of the type \"STRING\" cannot be cast"),
-        ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0"),
-        ("`no_such_function`(v)", "no_such_function"),
+        ("10 div v", "DIVIDE_BY_ZERO", "the row: id 2"),
+        ("cast(text AS int)", "'two' of the type \"STRING\" cannot be cast", "the row: id 2"),
+        ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0", ""),
+        ("`no_such_function`(v)", "no_such_function", ""),
     ],
 )
 def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
-    items: tuple[str, Doors], tmp_path: Path, expression: str, said: str
+    items: tuple[str, Doors], tmp_path: Path, expression: str, said: str, row: str
 ) -> None:
     name, doors = items
     topology = failing(name, expression)
@@ -145,11 +145,48 @@ def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
     assert said in str(error)
     assert re.search(rf"{topology.name}\.computed, at \S*test_tick\.py:\d+, cannot be computed: ", str(error))
     assert "JVM stacktrace" not in str(error)
+    assert str(error).endswith(row)
+    assert ("the row" in str(error)) == (row != "")
     assert [(stepped.table.rpartition("/")[2], stepped.outcome) for stepped in done.stepped] == [
         (name, "idle"),
         ("other", "stepped"),
         ("reader", "waiting"),
     ]
+
+
+def test_the_row_that_fails_is_named_by_its_key_or_its_place(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    orders, people, clicks = topic("orders"), topic("people"), topic("clicks")
+    builder = StreamsBuilder(f"named-{orders}")
+    o = builder.table(orders, Consumed.json(key="shop string, number bigint", value="person bigint, amount int"))
+    p = builder.table(people, Consumed.json(key="id bigint", value="parts int"))
+    view = o.filter("amount > 0").left_join(p, on="person", select=["left.amount", "right.parts"])
+    view.map_values(["amount div parts AS share"]).materialize("shares")
+    o.group_by("shop").aggregate(share="100 div (count(amount) - 30)").materialize("shops")
+    c = builder.stream(clicks, Consumed.json(key="id bigint", value="at string"))
+    c.map_values(["cast(at AS int) AS at"]).materialize("times")
+    made = builder.build()
+    many = [
+        Record({"shop": f"s{n % 7}", "number": n}, {"person": n % 5 if n % 3 else None, "amount": n})
+        for n in range(200)
+    ]
+    send(kafka, orders, *many)
+    send(kafka, people, *(Record(n, {"parts": n + 1}) for n in range(5)))
+    send(kafka, clicks, *(Record(n, {"at": "x" if n == 41 else f"{n}"}) for n in range(60)))
+    done = tick(doors, made, "first")
+    assert list(done.failed) == ["times"]
+    assert str(done.failed["times"]).endswith(f"the row: topic '{clicks}', partition 0, offset 41")
+    send(kafka, people, Record(3, {"parts": 0}))
+    done = tick(doors, made, "second")
+    assert set(done.failed) == {"shares", "times"}
+    named = re.search(r"the row: shop 's\d', number (\d+)$", str(done.failed["shares"]))
+    assert named is not None, done.failed
+    number = int(named.group(1))
+    assert number % 5 == 3
+    assert number % 3
+    send(kafka, orders, *(Record({"shop": "s1", "number": 1000 + n}, {"person": 1, "amount": 1}) for n in range(1)))
+    assert str(tick(doors, made, "third").failed["shops"]).endswith("the row: shop 's1'")
 
 
 def test_without_ansi_what_fails_is_null(items: tuple[str, Doors], tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""Which row an expression failed on: Spark says what went wrong, and never where."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from spark.operators.algebra import ALL, col, cols, history, rows
+from spark.topology.nodes import is_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark.engine.changes import Pinned
+    from spark.topology.nodes import Node
+
+CANDIDATES = 500  # rows that are looked at, twice
+PATIENCE = 20.0  # seconds for all of it; no look begins later
+
+ANSI = "spark.sql.ansi.enabled"
+PLACE = ("_topic", "_partition", "_offset")
+
+
+def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
+    """The key, or for a stream the place in its topic, of a row that a plan fails on; empty where it is not found soon.
+
+    Without ANSI rules most of what fails is null, so that rows with a null are looked at first, and newest rows before
+    older ones. What is found failed alone; a plan that fails without a row names none.
+    """
+    names = PLACE if is_stream(plan) else plan.key
+    until = time.monotonic() + PATIENCE
+    with suppress(PySparkException, AssertionError):  # a plan that cannot be read this way, or an engine that died
+        frame = history(plan, now) if is_stream(plan) else rows(plan, ALL, now)
+        key = F.to_json(F.struct(*cols(names)))
+        values = [one.name for one in plan.columns if one.name not in names]
+        null = F.greatest(F.lit(False), F.lit(False), *(col(name).isNull() for name in values))
+        if _fails(frame.where(key == "")):
+            return ""
+        for some in (frame.where(null), frame):
+            candidates = _newest(session, some.select(key.alias("key"), "_timestamp"))
+            found = _narrowed(frame, key, candidates, until)
+            if found is not None:
+                return ", ".join(f"{name.removeprefix('_')} {value!r}" for name, value in json.loads(found).items())
+    return ""
+
+
+def _newest(session: SparkSession, keys: DataFrame) -> list[str]:
+    """Some keys, those of the newest rows, also of rows that fail."""
+    rules = str(session.conf.get(ANSI))
+    session.conf.set(ANSI, "false")
+    try:
+        return [row["key"] for row in keys.orderBy("_timestamp", ascending=False).limit(CANDIDATES).collect()]
+    finally:
+        session.conf.set(ANSI, rules)
+
+
+def _narrowed(frame: DataFrame, key: Column, candidates: list[str], until: float) -> str | None:
+    """The first of these keys whose row fails; None where none does, or time is up."""
+    if not candidates or not _fails(frame.where(key.isin(candidates))):
+        return None
+    while len(candidates) > 1:
+        if time.monotonic() > until:
+            return None
+        half = candidates[: len(candidates) // 2]
+        candidates = half if _fails(frame.where(key.isin(half))) else candidates[len(half) :]
+    return candidates[0]
+
+
+def _fails(frame: DataFrame) -> bool:
+    """Whether rows cannot be computed."""
+    try:
+        frame.agg(F.max(F.length(F.to_json(F.struct("*"))))).collect()  # every column has to be there
+    except PySparkException:
+        return True
+    return False
