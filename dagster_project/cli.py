@@ -6,12 +6,15 @@ import json
 import math
 import sys
 import time
+import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from rich.console import Console
@@ -30,7 +33,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.check import check
 from spark.engine.compact import compact
-from spark.engine.errors import engine_died
+from spark.engine.errors import cause, engine_died
 from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
@@ -83,22 +86,33 @@ any_name = click.argument("name", metavar="TOPOLOGY[.TOPIC|.TABLE]")
 
 
 class Verbs(click.Group):
-    """Commands whose failures are one message, if they are ours, and no traceback."""
+    """Commands whose failures are one message, and no traceback; with --debug a traceback, and Spark's own."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
+        if ctx.params["debug"]:
+            return super().invoke(ctx)
         try:
             return super().invoke(ctx)
         except (RetriesExceeded, SparkConnectGrpcException) as error:
             if not engine_died(error):
-                raise
+                raise unknown(error) from error
             raise click.ClickException(lost(error, Settings.from_environment().tidetable().engine.address)) from error
         except OURS as error:
             raise click.ClickException(str(error)) from error
+        except (PySparkException, DeltaError, OSError) as error:
+            raise unknown(error) from error
+
+
+def unknown(error: Exception) -> click.ClickException:
+    """What a library, or the system, says that we have no words for."""
+    said = cause(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+    return click.ClickException(f"{said}\nto see where that was, write `tidetable --debug` before the verb")
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-def main() -> None:
+@click.option("--debug", is_flag=True, help="Show where an error was: its traceback, and Spark's own.")
+def main(debug: bool) -> None:
     """Kafka topics to always correct Delta tables.
 
     A TOPOLOGY is one of those in dagster_project/topologies/, by the name of its builder. Its tables are named
@@ -468,10 +482,13 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
 
 def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
     """One tick, told as it goes; whether nothing failed."""
+    debug = click.get_current_context().find_root().params["debug"]
 
     def tell(done: Told) -> None:
         if not as_json:
             out.print(told.line(done) if isinstance(done, Landed | Stepped | Published) else told.failure(done))
+        if isinstance(done, Exception) and debug:
+            traceback.print_exception(done)
 
     with progress.status("ticking"):
         done = tick(tidetable.doors(), topology, new_run(), gates_of(topology), tell)

@@ -15,6 +15,7 @@ import click
 import click.testing
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 
 from dagster_project.cli import main
 from resources.engine import Engine
@@ -262,6 +263,31 @@ def test_no_verb_accepts_what_is_not_there(tidetable: Invoke, lake_root: Path) -
         assert "Traceback" not in said.output, words
         assert "there are: shop" in said.stderr or "Error: " in said.stderr, words
     assert versions() == before, "nothing was committed"
+
+
+def test_what_spark_says_is_a_line_and_with_debug_all_of_it(
+    tidetable: Invoke, monkeypatch: pytest.MonkeyPatch, lake_root: Path
+) -> None:
+    said = (
+        "it broke\n\nJVM stacktrace:\norg.apache.spark.SparkException\n\tat a.b.C(C.scala:1)\nCaused by: x.Y: no disk"
+    )
+
+    def breaks(*_: object) -> None:
+        raise PySparkException(said)
+
+    monkeypatch.setattr("dagster_project.cli.compact", breaks)
+    ran = tidetable("compact", "shop.orders")
+    assert ran.exit_code == 1
+    assert "Error: no disk\n" in ran.stderr
+    assert "--debug" in ran.stderr
+    assert "scala" not in ran.output + ran.stderr
+    with pytest.raises(PySparkException, match="scala"):
+        tidetable("--debug", "compact", "shop.orders")
+    broken = lake_root / "file"
+    broken.write_text("")
+    ran = tidetable("land", "shop.orders", TIDETABLE_LAKE=str(broken))
+    assert ran.exit_code == 1
+    assert f"{broken}" in ran.stderr
 
 
 def test_topics_that_are_not_there_are_created(
