@@ -10,7 +10,7 @@ import pytest
 from spark.engine import position as positions
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import audit, rebuild
-from spark.topology import Consumed, StreamsBuilder, TimeWindows
+from spark.topology import Consumed, StreamsBuilder, TimeWindows, Versioned
 from tests import lake
 from tests.lake import Record, send
 
@@ -126,6 +126,37 @@ def counting(topic: str, limit: int | None) -> Topology:
     stream.group_by("id").windowed_by(TimeWindows.of("1h", grace="1h")).count().materialize("hourly")
     stream.filter("id > 0").materialize("kept")
     return builder.build()
+
+
+def test_a_record_days_ahead_freezes_neither_a_versioned_table_nor_the_windows_over_its_changes(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    ahead = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    prices, clicks = topic("prices", config=ahead), topic("clicks")
+    builder = StreamsBuilder(f"ahead-{prices}")
+    price = builder.table(prices, Consumed.json(key=KEY, value="price int"), versioned=Versioned("1d"))
+    dear = price.filter("price > 0").materialize("dear")
+    changes = dear.to_stream().materialize("changes").group_by("id")
+    changes.windowed_by(TimeWindows.of("10m", grace="0ms")).count().materialize("counted")
+    stream = builder.stream(clicks, Consumed.json(key=KEY, value="page string"))
+    stream.join(price, on="id", select=["left.*", "right.price"]).materialize("clicked")
+    topology = builder.build()
+
+    def ticked(price: int, at: int) -> None:
+        send(kafka, prices, Record(1, {"price": price}, timestamp=at))
+        send(kafka, clicks, Record(1, {"page": f"{price}"}, timestamp=NOW + price))
+        lake.land_all(doors, topology)
+        lake.step_all(doors, topology)
+
+    for price_, at in ((10, NOW), (20, NOW + 48 * HOUR), (30, NOW + 30)):
+        ticked(price_, at)
+    assert lake.rows(doors, topology, "dear") == lake.rows(doors, topology, prices) == {1: {"price": 30}}
+    assert sorted(int(str(r["price"])) for r in lake.listed(lake.path(doors, topology, "clicked"))) == [10, 10, 30]
+    counts = lake.listed(lake.path(doors, topology, "counted"))
+    assert sum(int(str(r["count"])) for r in counts) == 2
+    assert lake.state(doors, topology, "counted").position.dropped == {}
+    assert len(undecodable(doors, topology, topology.source(prices), 9)) == 1
+    holds(doors, topology)
 
 
 @pytest.mark.thorough
