@@ -22,11 +22,12 @@ def test_the_first_topology_of_the_readme_runs(
     (tmp_path / "first.py").write_text(DECLARE)
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
 
-    exec(compile(PRODUCE, str(README), "exec"), {})
+    assert [command.split()[0] for command in COMMANDS] == ["up", "topics", "run", "status", "audit"]
     for command in COMMANDS:
+        if command.startswith("run"):
+            exec(compile(PRODUCE, str(README), "exec"), {})
         result = CliRunner().invoke(main, command.split(), catch_exceptions=False)
         assert result.exit_code == 0, result.output
-    assert [command.split()[0] for command in COMMANDS] == ["run", "status", "audit"]
 
     exec(compile(READ.replace(".lake/", f"{own_lake}/"), str(README), "exec"), {})
     printed = capsys.readouterr().out
