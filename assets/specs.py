@@ -17,7 +17,7 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
     from spark.topology import Topology
-    from spark.topology.nodes import Column, Line
+    from spark.topology.columns import Column, Line
     from spark.topology.topology import Source, Table
 
 TOPOLOGY_TAG = "tidetable/topology"

@@ -43,7 +43,7 @@ from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, ste
 from spark.engine.restore import restore
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
-from spark.topology.nodes import LANDING, is_stream
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -391,7 +391,7 @@ def create(name: str, partitions: int, as_json: bool) -> None:
     wanted: dict[str, dict[str, str]] = {source.topic: {} for source in topology.sources}
     for table in topology.tables:
         if table.topic is not None:
-            wanted[table.topic] = {} if is_stream(table.plan) else {"cleanup.policy": "compact"}
+            wanted[table.topic] = {} if table.plan.is_stream else {"cleanup.policy": "compact"}
     there = kafka.partitions(wanted)
     lines = [f"is there  {topic}, partitions: {count}" for topic, count in sorted(there.items())]
     with progress.status("creating"):

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from spark.engine.commit import races
 from spark.engine.errors import LakesDiffer
 from spark.engine.table import APPEARS, CREATED_BESIDE, NO_TABLE, PAUSE
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

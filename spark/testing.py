@@ -24,7 +24,7 @@ from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, st
 from spark.operators.order import reached, told_apart
 from spark.operators.window import begun
 from spark.topology.errors import Place, did_you_mean, user_line
-from spark.topology.nodes import Join, Window, is_stream
+from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -358,7 +358,7 @@ class TopologyTestDriver:
 
     def _stepped(self, table: Table, before: Pinned, after: Pinned) -> Stored:
         was = before.tables.get(table.name)
-        if is_stream(table.plan):
+        if table.plan.is_stream:
             return self._emitted(replace(table, followed=True), was, before, after)  # records() is in their order
         clock = Clock()
         span = self._span(was, before, after)
@@ -403,7 +403,7 @@ class TopologyTestDriver:
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
         # What waited for one time is told by its own.
-        waited = isinstance(table.plan, Join) and table.plan.grace is not None
+        waited = table.plan.waits
         order = ("_timestamp", *IDENTITY) if waited else IDENTITY
         placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in order)))
         for row in placed:

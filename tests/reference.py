@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import (
-    Aggregate,
-    Join,
-    Latest,
-    Node,
-    Records,
-    Scan,
-    Select,
-    Union,
-    inputs,
-    is_stream,
-    scans,
-)
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +31,7 @@ def rows(node: Node, tables: Mapping[str, Rows], records: Iterable[Row], meaning
         case Select():
             source = rows(node.source, tables, records, meaning)
             return {key: _selected(node, row, meaning) for key, row in source.items() if _kept(node, row, meaning)}
-        case Aggregate() if is_stream(node.source):
+        case Aggregate() if node.source.is_stream:
             valued = [record for record in _streamed(node.source, records, meaning) if not record["_deleted"]]
             return _aggregated(node, valued, meaning)
         case Aggregate():
@@ -90,7 +78,7 @@ def _mapped(node: Select, record: Row, meaning: Meaning) -> Row:
 def _newest(node: Latest, records: list[Row]) -> Rows:
     keyed = [record for record in records if None not in _key(node, record)]
     # The steps of one landing have an order; of a stream by another key, each partition has its own.
-    by_batch = len(scans(node)) == 1 and node.history is None and not _is_rekeyed(node.source)
+    by_batch = len(node.scans) == 1 and node.history is None and not _is_rekeyed(node.source)
     last = {
         (*_key(node, r), r["_batch"] if by_batch else 0, r["_topic"], r["_partition"]): r
         for r in sorted(keyed, key=lambda record: record["_offset"])
@@ -109,7 +97,7 @@ def _newest(node: Latest, records: list[Row]) -> Rows:
 
 def _is_rekeyed(node: Node) -> bool:
     return (isinstance(node, Select) and node.rekeyed is not None) or any(
-        _is_rekeyed(source) for source in inputs(node)
+        _is_rekeyed(source) for source in node.sources
     )
 
 

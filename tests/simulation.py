@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import Explode, Join, Node, Records, Select, StreamJoin, Union
+from spark.topology.nodes import Explode, Lookup, Node, Records, Select, StreamJoin, Union
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,7 +88,7 @@ def topics_of(node: Node) -> set[str]:
             return {source.table.removeprefix("_landing/")}
         case Union(left=left, right=right) | StreamJoin(left=left, right=right):
             return topics_of(left) | topics_of(right)
-        case Select(source=source) | Explode(source=source) | Join(left=source):
+        case Select(source=source) | Explode(source=source) | Lookup(left=source):
             return topics_of(source)
         case _:
             raise TypeError(f"{node} is no stream")
@@ -97,8 +97,8 @@ def topics_of(node: Node) -> set[str]:
 def told_in(plan: Node) -> list[tuple[Node, Node]]:
     """The tables that a plan sees as of a record's place, each with the stream it holds the newest records of."""
     match plan:
-        case Join(left=left, right=right, told=told):
-            return told_in(left) + ([] if told is None else [(table_of(right), told)])
+        case Lookup(left=left, right=right, as_of=as_of):
+            return told_in(left) + ([] if as_of is None else [(table_of(right), as_of)])
         case Select(source=source) | Explode(source=source):
             return told_in(source)
         case Union(left=left, right=right):
@@ -150,7 +150,7 @@ class Lookups:
                 versions.of.setdefault(key, []).append(change)
                 versions.time = later(versions.time, change["_timestamp"])
 
-    def find(self, join: Join, key: tuple[Any, ...], at: int | None) -> Row | None:
+    def find(self, join: Lookup, key: tuple[Any, ...], at: int | None) -> Row | None:
         """The row that a record of some time looks up."""
         table = table_of(join.right)
         if join.history is None:
@@ -188,7 +188,7 @@ class Lookups:
                     for one in self.become(node.source, record, drop)
                     for number, element in enumerate(one[node.column] or ())
                 ]
-            case Join():
+            case Lookup():
                 pairs = [self.look_up(node, one, drop) for one in self.become(node.left, record, drop)]
                 return [one for one in pairs if one is not None]
             case _:
@@ -204,11 +204,11 @@ class Lookups:
             for name, text in node.select
         }
 
-    def key(self, node: Join, record: Row) -> tuple[Any, ...]:
+    def key(self, node: Lookup, record: Row) -> tuple[Any, ...]:
         """What a record looks up."""
         return tuple(self.meaning[text](record, record) for text in node.on)
 
-    def look_up(self, node: Join, record: Row, drop: Callable[[Row, str], None]) -> Row | None:
+    def look_up(self, node: Lookup, record: Row, drop: Callable[[Row, str], None]) -> Row | None:
         """A record with what it finds now; None where it is dropped."""
         if record["_deleted"]:
             drop(record, "null value")
@@ -248,7 +248,7 @@ def simulated(
     """
     if isinstance(plan, StreamJoin):
         return Joined(plan, meaning).all(spans)
-    if isinstance(plan, Join) and plan.grace is not None:
+    if isinstance(plan, Lookup) and plan.grace is not None:
         return Patient(plan, meaning).all(spans)
     told = told_in(plan)
     tables: dict[Node, Rows] = {table: {} for table, _ in told}
@@ -276,7 +276,7 @@ def later(time: int | None, other: int | None) -> int | None:
 class Patient:
     """A stream with a versioned table, each record of which waits until stream time reaches its own and the grace."""
 
-    def __init__(self, join: Join, meaning: Meaning) -> None:
+    def __init__(self, join: Lookup, meaning: Meaning) -> None:
         assert join.grace is not None
         self.join, self.grace = join, 1000 * join.grace
         self.told = told_in(join)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import col, cols
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

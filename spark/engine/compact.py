@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spark.engine import commit
 from spark.engine import position as positions
 from spark.engine.errors import NotCommitted
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

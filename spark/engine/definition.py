@@ -22,7 +22,6 @@ from spark.engine.land import check_types
 from spark.engine.sync import behind
 from spark.engine.table import add_columns
 from spark.topology.describe import describe_table
-from spark.topology.used import used
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +40,7 @@ def definition(topology: Topology, target: Table) -> str:
     """
     parts = {
         "fingerprint": topology.fingerprint(target.name),
-        "is": describe_table(topology, replace(target, plan=used(target.plan))),
+        "is": describe_table(replace(target, plan=target.plan.minimal()), topology.sources, topology.settings),
         "plan": topology.computed_by(target.name),
     }
     return json.dumps(parts)
@@ -54,7 +53,7 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
         PlanChanged: it did; says how the two differ.
     """
     given, stored = json.loads(definition(topology, target)), json.loads(state.properties[table.DEFINITION])
-    if topology.asks(target.name, stored["fingerprint"]):
+    if topology.computes(target.name, stored["fingerprint"]):
         return
     difference = _difference(stored["is"], given["is"])
     if not difference and "plan" in stored:
@@ -152,7 +151,7 @@ def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> di
         except DeltaError:
             return None  # nobody knows any more what it had
         gained[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
-    columns = topology.gained(target.name, gained, json.loads(state.properties[table.DEFINITION])["fingerprint"])
+    columns = topology.added_columns(target.name, gained, json.loads(state.properties[table.DEFINITION])["fingerprint"])
     if columns is None or any(column.type is None for column in columns):
         return None
     return {column.name: column.type for column in columns if column.type is not None}

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import ALL, col, cols, history, rows
-from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,10 +31,10 @@ def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
     Without ANSI rules most of what fails is null, so that rows with a null are looked at first, and newest rows before
     older ones. What is found failed alone; a plan that fails without a row names none.
     """
-    names = PLACE if is_stream(plan) else plan.key
+    names = PLACE if plan.is_stream else plan.key
     until = time.monotonic() + PATIENCE
     with suppress(PySparkException, AssertionError):  # a plan that cannot be read this way, or an engine that died
-        frame = history(plan, now) if is_stream(plan) else rows(plan, ALL, now)
+        frame = history(plan, now) if plan.is_stream else rows(plan, ALL, now)
         key = F.to_json(F.struct(*cols(names)))
         values = [one.name for one in plan.columns if one.name not in names]
         null = F.greatest(F.lit(False), F.lit(False), *(col(name).isNull() for name in values))

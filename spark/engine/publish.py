@@ -43,7 +43,7 @@ from spark.engine.stream import identity
 from spark.operators.algebra import cols
 from spark.operators.order import micros
 from spark.serdes.json import encode_key, encode_value
-from spark.topology.nodes import WINDOW, is_stream, of_changes
+from spark.topology.columns import WINDOW_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
@@ -346,7 +346,7 @@ def _place(refused: RecordRefused) -> Place | None:
 
 def _superseded(doors: Doors, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
     """Whether a table has another row, or none, of the key of a refused record, in a later version than that."""
-    if is_stream(target.plan) or refused.key is None:
+    if target.plan.is_stream or refused.key is None:
         return False
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     session = doors.engine.session()
@@ -391,7 +391,7 @@ def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
 
 def _own_columns(schema: StructType) -> dict[str, DataType | str]:
     """The columns of a stored table that are not ours, but for the bounds of windows."""
-    bounds = {column.name for column in WINDOW}
+    bounds = {column.name for column in WINDOW_BOUNDS}
     return {field.name: field.dataType for field in schema if field.name in bounds or not field.name.startswith("_")}
 
 
@@ -497,7 +497,7 @@ class Feed:
         # A version from before the table got a column has none of it.
         later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
         rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
-        if is_stream(plan):
+        if plan.is_stream:
             value = F.when(~F.col("_deleted"), value)
             by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
             reached = F.coalesce("_reached", micros())
@@ -513,7 +513,7 @@ class Feed:
         grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
         net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
         net = net.where("NOT (_was <=> _now)")
-        if is_stream(self.target.plan):
+        if self.target.plan.is_stream:
             return net.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
         gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
         return net.withColumn("_row", F.coalesce("_now", gone))
@@ -523,7 +523,7 @@ class Feed:
 
         Those of a table's changes by its commits: a row may have older coordinates than the one it took the place of.
         """
-        commits = ("_batch", "_ordinal") if of_changes(self.target.plan) else ()
+        commits = ("_batch", "_ordinal") if self.target.plan.of_changes else ()
         place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
         return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
 
@@ -543,4 +543,4 @@ class Feed:
         return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
 
     def _placed(self) -> tuple[str, ...]:
-        return ("_batch", "_reached") if is_stream(self.target.plan) else ()
+        return ("_batch", "_reached") if self.target.plan.is_stream else ()

@@ -18,7 +18,7 @@ from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.errors import NotCommitted
 from spark.engine.land import TRIES, check_types, landed, widen
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -16,7 +16,7 @@ from spark.engine.errors import ChangesExpired, InputChanged, NotCommitted, Plan
 from spark.engine.kept import keeping
 from spark.engine.pin import pin
 from spark.engine.position import Gap
-from spark.engine.replay import behind, in_span_form, replayed
+from spark.engine.replay import behind, replayed
 from spark.engine.step import (
     Stepped,
     begins,
@@ -30,8 +30,7 @@ from spark.engine.step import (
     working,
 )
 from spark.engine.stream import identity
-from spark.operators.algebra import ALL, PRESENT, at, drives, rows
-from spark.topology.nodes import Aggregate, Window, inputs, is_stream, keeps_time
+from spark.operators.algebra import ALL, PRESENT, at, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,16 +160,10 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
     Where rows were aggregated, doubles need only agree about: a sum of them depends on the order of additions.
     """
     key = identity(plan)
-    if is_stream(plan):  # the time reached is kept from when another table first followed the stream
+    if plan.is_stream:  # the time reached is kept from when another table first followed the stream
         expected, stored = expected.drop("_reached"), stored.drop("_reached")
     doubled = at(expected, twice(stored, key), key).withColumn(PRESENT, F.lit(True))
-    return (
-        merge.difference(expected, stored, key, about=_aggregates(plan)).unionByName(doubled).dropDuplicates(list(key))
-    )
-
-
-def _aggregates(plan: Node) -> bool:
-    return isinstance(plan, Aggregate | Window) or any(_aggregates(source) for source in inputs(plan))
+    return merge.difference(expected, stored, key, about=plan.aggregates).unionByName(doubled).dropDuplicates(list(key))
 
 
 def _expected(
@@ -186,9 +179,9 @@ def _expected(
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
-    if keeps_time(target.plan) and at.whole:
+    if target.plan.keeps_time and at.whole:
         return replayed(doors, keeps, topology, target, path, commits)[0]
-    if at.whole or not in_span_form(target.plan):
+    if at.whole or not target.plan.in_span_form:
         now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
         return rows(target.plan, ALL, now)
     if len(commits) < 2:
@@ -215,7 +208,7 @@ def step_or_rebuild(doors: Doors, topology: Topology, target: Table, run: str, g
     try:
         return step(doors, topology, target, run, gate)
     except ChangesExpired:
-        if topology.settings.on_data_loss == "fail" or in_span_form(target.plan):
+        if topology.settings.on_data_loss == "fail" or target.plan.in_span_form:
             raise
         return rebuild(doors, topology, target, run, gate, unseen=True)
 
@@ -281,7 +274,7 @@ def _unseen(work: Work) -> Iterator[Gap]:
 
 
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
-    if keeps_time(work.target.plan):
+    if work.target.plan.keeps_time:
         return _replayed(doors, topology, work)
     return put_right(work, rows(work.target.plan, ALL, work.now))
 
@@ -321,7 +314,7 @@ def _check_streams(doors: Doors, topology: Topology, target: Table, state: State
 
     And the changes of a table that was replaced since: they end there.
     """
-    for scan in target.inputs if keeps_time(target.plan) else ():
+    for scan in target.inputs if target.plan.keeps_time else ():
         pinned = state.position.inputs.get(scan.table)
         if pinned is None or scan.landing:
             continue
@@ -330,7 +323,7 @@ def _check_streams(doors: Doors, topology: Topology, target: Table, state: State
             first = [*positions.every(path, name)][-1:]
             if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
                 raise PlanChanged(f"{name} was computed anew")
-        elif scan in drives(target.plan):
+        elif scan in target.plan.drivers:
             now = positions.read(path, name)
             told = positions.changed(path, name, pinned.version, pinned.version if now is None else now.version)
             if any(commit.replaced for commit in told):

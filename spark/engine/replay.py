@@ -8,7 +8,6 @@ from spark.engine.changes import Beginning, Between, Pinned, version_of
 from spark.engine.errors import InputChanged
 from spark.engine.stream import Clock, clocked, emitted
 from spark.operators.algebra import present, still, touched
-from spark.topology.nodes import Join, is_stream, keeps_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,23 +15,12 @@ if TYPE_CHECKING:
     from spark.engine.doors import Doors
     from spark.engine.kept import Kept
     from spark.engine.position import Commit, Position
-    from spark.topology.nodes import Node
     from spark.topology.topology import Table, Topology
 
 
 SPANS = 50
 """How many spans one query goes through: each is a union on top of it, and Spark Connect refuses to nest them for ever
 (`spark.connect.grpc.marshallerRecursionLimit`)."""
-
-
-def in_span_form(plan: Node) -> bool:
-    """Whether a plan's rows depend on the spans they were computed in."""
-    return keeps_time(plan) or lookup_only(plan)
-
-
-def lookup_only(node: Node) -> bool:
-    """Whether a table's rows depend on when they were looked up."""
-    return isinstance(node, Join) and node.drive == "left"
 
 
 def replayed(
@@ -76,9 +64,9 @@ def behind(
     span = span_between(doors, keeps, topology, own, was, at)
     begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped, was.seen)
     plan = target.plan
-    ended = clocked(plan, span, begun)[0] if keeps_time(plan) else begun
+    ended = clocked(plan, span, begun)[0] if plan.keeps_time else begun
     span = span.at(begun.time, ended.time, begun.seen)
-    if is_stream(plan):
+    if plan.is_stream:
         if still(plan, span):
             return own, ended
         return own.unionByName(keeps.keep(emitted(target, span, at.n))), ended

@@ -20,7 +20,6 @@ from spark.engine.definition import agreed
 from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
 from spark.engine.pin import Pins
 from spark.engine.step import CHANGES_LOST, Stepped, named, put_right, working
-from spark.topology.nodes import is_stream
 
 if TYPE_CHECKING:
     from spark.engine.doors import Doors
@@ -56,7 +55,7 @@ def restore(
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    if is_stream(target.plan):
+    if target.plan.is_stream:
         raise CannotRestore(
             f"{name} is a stream: what it told stays told, and would be told again. "
             f"`tidetable rebuild {topology.name}.{target.name}` puts right what somebody changed in it"

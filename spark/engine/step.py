@@ -23,7 +23,7 @@ from spark.engine.position import Gated
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
 from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
 from spark.operators.window import begun
-from spark.topology.nodes import Window, changelogs, is_stream
+from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -209,12 +209,12 @@ def working(
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         known = {} if state is None else state.position.begun
         begun_at = (
-            {scan.table: pins.inputs[scan.table].version for scan in changelogs(target.plan)} if from_rows else known
+            {scan.table: pins.inputs[scan.table].version for scan in target.plan.changelogs} if from_rows else known
         )
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)
         if state is None:
             beginning = Beginning(now, own=now.session.range(0).toDF("_"))
-            if is_stream(target.plan):
+            if target.plan.is_stream:
                 schema = emitted(target, beginning, 0).schema
             elif isinstance(target.plan, Window):
                 schema = begun(target.plan, beginning).schema
@@ -249,7 +249,7 @@ def working(
 
 def begins(state: State | None, target: Table) -> bool:
     """Whether a table that reads all changes of an input has none of them yet."""
-    return (state is None or state.position.n == 0) and changelogs(target.plan) != ()
+    return (state is None or state.position.n == 0) and target.plan.changelogs != ()
 
 
 def _gated(state: State, gate: Gate | None) -> Gated | None:
@@ -296,7 +296,7 @@ def _advanced(work: Work) -> Stepped | None:
     _check_inputs(was, work.position)
     before = replace(work.now, inputs=was.inputs, cut=was.cut)
     span = Between(before, work.now, work.keeps, own=stored(work))
-    if is_stream(work.target.plan):
+    if work.target.plan.is_stream:
         return _emitted(work, span)
     arrived = None
     if isinstance(work.target.plan, Window):
@@ -324,7 +324,7 @@ def _computed(work: Work) -> Stepped | None:
     """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
     whole = replace(work, position=replace(work.position, whole=True))
     plan, arrived = work.target.plan, None
-    if is_stream(plan) or isinstance(plan, Window):
+    if plan.is_stream or isinstance(plan, Window):
         whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work).where("false")))
         found = begun(plan, span) if isinstance(plan, Window) else emitted(work.target, span, whole.position.n)
     else:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, drives, dropped, emit, looked_back
+from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, dropped, emit
 from spark.operators.order import arrivals, micros, stream_time
-from spark.topology.nodes import StreamJoin, is_stream
+from spark.topology.nodes import StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,18 +65,18 @@ class Arrived:
 
 def identity(plan: Node) -> tuple[str, ...]:
     """The columns that tell a stored table's rows apart."""
-    return IDENTITY if is_stream(plan) else plan.key
+    return IDENTITY if plan.is_stream else plan.key
 
 
 def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
     begun = span.at(was.time)
-    moved = [scan for scan in drives(plan) if span.moved(scan)]
+    moved = [scan for scan in plan.drivers if span.moved(scan)]
     # A stored stream's time may go on where a filter left it without a new record. A table's is not its changes': rows
     # that wait for time to close their windows would all come late.
-    times = [was.time, *(span.after.time(scan) for scan in drives(plan) if scan.appended)]
+    times = [was.time, *(span.after.time(scan) for scan in plan.drivers if scan.appended)]
     told = [arrivals(span.records(scan), begun) for scan in moved]
-    told += [_seen(scan, span) for scan in looked_back(plan) if span.moved(scan)]
+    told += [_seen(scan, span) for scan in plan.versioned_lookups if span.moved(scan)]
     if not told:
         return Clock(_latest(times), was.dropped, was.seen), Arrived()
     refused = dropped(plan, begun) if moved else None

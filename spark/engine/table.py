@@ -16,7 +16,7 @@ from spark.engine.commit import METADATA, races
 from spark.engine.errors import LakesDiffer, NotCommitted, PositionLost, condition
 from spark.engine.merge import literal
 from spark.engine.position import Position, State
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

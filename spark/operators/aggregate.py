@@ -35,8 +35,9 @@ from spark.operators.algebra import (
     rows,
     touched,
 )
-from spark.topology.ddl import quoted
-from spark.topology.nodes import Aggregate, Fold, Partial, Window, fed, is_stream
+from spark.topology.nodes import Aggregate, Window
+from spark.topology.sql.ddl import quoted
+from spark.topology.sql.fold import Fold, Partial
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -65,20 +66,20 @@ def _(aggregate: Aggregate, keys: DataFrame | None, now: Snapshot) -> DataFrame:
 
 def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:
     """The source's rows at its changed keys, as they are now and as they were; a stream only has new ones."""
-    if is_stream(aggregate.source):
+    if aggregate.source.is_stream:
         new = gained(aggregate.source, span)
         return None if new is None else new.where("NOT _deleted"), None
     found = touched(aggregate.source, span)
     if found is None:
         return None, None
-    if not fed(aggregate.source):
+    if not aggregate.source.has_change_feed:
         found = span.keep(found)
     return present(found), previous(aggregate.source, found.select(*cols(aggregate.source.key)), span)
 
 
 def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
     """All rows, or all records with a value, in one snapshot."""
-    if is_stream(aggregate.source):
+    if aggregate.source.is_stream:
         return history(aggregate.source, now).where("NOT _deleted")
     return rows(aggregate.source, ALL, now)
 

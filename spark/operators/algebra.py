@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark.topology.ddl import quoted
-from spark.topology.nodes import Join, Scan, inputs
+from spark.topology.nodes import Scan
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -169,7 +169,7 @@ def emit(node: Node, span: Span) -> DataFrame:
 @singledispatch
 def dropped(node: Node, span: Span) -> DataFrame | None:
     """The new records that have no part in a stream, with `_reason`. None where an operator drops nothing."""
-    found = [before for source in inputs(node) if (before := dropped(source, span)) is not None]
+    found = [before for source in node.sources if (before := dropped(source, span)) is not None]
     return reduce(DataFrame.unionByName, found) if found else None
 
 
@@ -191,7 +191,7 @@ def history(node: Node, now: Snapshot) -> DataFrame:
 
 def alongside(node: Node, span: Span) -> DataFrame | None:
     """The earlier records of a stateless stream that may be newer than some that the span adds; None if none are."""
-    found = {scan: span.alongside(scan) for scan in drives(node)}
+    found = {scan: span.alongside(scan) for scan in node.drivers}
     if not any(one is not None for one in found.values()):
         return None
 
@@ -205,30 +205,12 @@ def alongside(node: Node, span: Span) -> DataFrame | None:
 
 def gained(node: Node, span: Span) -> DataFrame | None:
     """The records that a span adds to a stream. None where no input that drives it has moved."""
-    return emit(node, span) if any(span.moved(scan) for scan in drives(node)) else None
+    return emit(node, span) if any(span.moved(scan) for scan in node.drivers) else None
 
 
 def still(node: Node, span: Span) -> bool:
     """Whether a span brings an operator neither records nor time, which may go on where a filter left its record."""
-    return not any(span.moved(scan) for scan in drives(node)) and bool(span.time_before == span.time_after)
-
-
-def drives(node: Node) -> tuple[Scan, ...]:
-    """The stored inputs whose records make a stream's: not those that are looked up."""
-    if isinstance(node, Scan):
-        return (node,)
-    read = (node.left,) if isinstance(node, Join) else inputs(node)
-    return tuple(dict.fromkeys(scan for source in read for scan in drives(source)))
-
-
-def looked_back(node: Node) -> tuple[Scan, ...]:
-    """The landings of the versioned tables that a stream looks up."""
-    if isinstance(node, Scan):
-        return ()
-    if not isinstance(node, Join):
-        return tuple(dict.fromkeys(scan for source in inputs(node) for scan in looked_back(source)))
-    told = drives(node.told) if node.history is not None and node.told is not None else ()
-    return tuple(dict.fromkeys((*told, *looked_back(node.left))))
+    return not any(span.moved(scan) for scan in node.drivers) and bool(span.time_before == span.time_after)
 
 
 def col(name: str, of: str | None = None) -> Column:

@@ -27,8 +27,8 @@ from spark.operators.algebra import (
     rows,
     touched,
 )
-from spark.topology.ddl import quoted
 from spark.topology.nodes import Join
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

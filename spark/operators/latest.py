@@ -33,8 +33,7 @@ from spark.operators.algebra import (
     rows,
     touched,
 )
-from spark.topology.nodes import Latest, of_changes
-from spark.topology.words import by_arrival
+from spark.topology.nodes import Latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,8 +44,8 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     new = gained(latest.source, span)
     if new is None:
         return None
-    earlier = alongside(latest.source, span) if by_arrival(latest) else None
-    if by_arrival(latest) and earlier is None:
+    earlier = alongside(latest.source, span) if latest.by_arrival else None
+    if latest.by_arrival and earlier is None:
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
     if earlier is not None:
@@ -73,10 +72,10 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
         *cols(STREAMED),
         (~F.col("_deleted")).alias(PRESENT),
     )
-    if latest.history is not None or of_changes(latest.source):
+    if latest.history is not None or latest.source.of_changes:
         candidates = keyed(latest, source).select(*key, record.alias("_record"))
     else:
-        place = ("_batch", "_topic", "_partition") if by_arrival(latest) else ("_topic", "_partition")
+        place = ("_batch", "_topic", "_partition") if latest.by_arrival else ("_topic", "_partition")
         last = keyed(latest, source).groupBy(*key, *place)
         candidates = last.agg(F.max_by(record, F.struct("_offset", "_ordinal")).alias("_record"))
     newer = F.struct(*(f"_record.{name}" for name in order(latest)))
@@ -86,6 +85,6 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
 
 def order(latest: Latest) -> tuple[str, ...]:
     """What makes a record newer than another, first things first."""
-    if of_changes(latest.source):
+    if latest.source.of_changes:
         return ("_batch", "_ordinal", *OURS)
-    return ("_batch", *OURS, "_ordinal") if by_arrival(latest) else (*OURS, "_ordinal")
+    return ("_batch", *OURS, "_ordinal") if latest.by_arrival else (*OURS, "_ordinal")

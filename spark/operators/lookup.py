@@ -31,7 +31,7 @@ from spark.operators.algebra import (
 )
 from spark.operators.order import LEFT, TABLE, place
 from spark.operators.told import changed, newer, row
-from spark.topology.nodes import Join
+from spark.topology.nodes import Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,52 +42,54 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
 
 
-@records.register(Join)
-def _(join: Join, read: Callable[[Node], DataFrame]) -> DataFrame:
-    return read(join)
+@records.register(Lookup)
+def _(lookup: Lookup, read: Callable[[Node], DataFrame]) -> DataFrame:
+    return read(lookup)
 
 
-@emit.register(Join)
-def _(join: Join, span: Span) -> DataFrame:
-    if join.history is not None:
-        return chosen(join, versioned.looked_up(join, span))
-    on = [F.expr(text).alias(f"_on{i}") for i, text in enumerate(join.on)]
-    events = emit(join.left, span).where("NOT _deleted").alias("left").select("*", *on)
-    told = gained(join.told, span) if join.told is not None else None
-    right = rows(join.right, ALL, span.after if join.told is None else span.before)
-    pairs = looked_up(join, events, right)
-    if told is not None and join.told is not None:
-        pairs = as_of(join, pairs, changed(join.right, newer(join.right, told, alongside(join.told, span))))
-    return chosen(join, pairs)
+@emit.register(Lookup)
+def _(lookup: Lookup, span: Span) -> DataFrame:
+    if lookup.history is not None:
+        return chosen(lookup, versioned.looked_up(lookup, span))
+    on = [F.expr(text).alias(f"_on{i}") for i, text in enumerate(lookup.on)]
+    events = emit(lookup.left, span).where("NOT _deleted").alias("left").select("*", *on)
+    told = gained(lookup.as_of, span) if lookup.as_of is not None else None
+    right = rows(lookup.right, ALL, span.after if lookup.as_of is None else span.before)
+    pairs = looked_up(lookup, events, right)
+    if told is not None and lookup.as_of is not None:
+        pairs = as_of(lookup, pairs, changed(lookup.right, newer(lookup.right, told, alongside(lookup.as_of, span))))
+    return chosen(lookup, pairs)
 
 
-@dropped.register(Join)
-def _(join: Join, span: Span) -> DataFrame:
-    nothing = " OR ".join(f"({text}) IS NULL" for text in join.on)
-    no_key = F.expr(nothing) if join.how == "inner" else F.lit(False)
-    no_time = F.col("_timestamp").isNull() if join.history is not None else F.lit(False)
+@dropped.register(Lookup)
+def _(lookup: Lookup, span: Span) -> DataFrame:
+    nothing = " OR ".join(f"({text}) IS NULL" for text in lookup.on)
+    no_key = F.expr(nothing) if lookup.how == "inner" else F.lit(False)
+    no_time = F.col("_timestamp").isNull() if lookup.history is not None else F.lit(False)
     reason = F.when(F.col("_deleted"), "null value").when(no_time, "no timestamp").when(no_key, "null key")
-    here = refused(emit(join.left, span), reason)
-    before = dropped(join.left, span)
+    here = refused(emit(lookup.left, span), reason)
+    before = dropped(lookup.left, span)
     return here if before is None else before.unionByName(here)
 
 
-def looked_up(join: Join, events: DataFrame, right: DataFrame) -> DataFrame:
+def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:
     """Every record (`_left`) with the row it looks up (`_right`; null: none)."""
-    keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
-    table = right.select(*keys, row(join.right).alias("_right"))
+    keys = [col(name).alias(f"_key{i}") for i, name in enumerate(lookup.right.key)]
+    table = right.select(*keys, row(lookup.right).alias("_right"))
     on = F.expr(" AND ".join(f"_on{i} = _key{i}" for i in range(len(keys))))
     ons = [f"_on{i}" for i in range(len(keys))]
-    kept = events.select(*ons, F.struct(*cols(c.name for c in join.left.columns), *cols(PLACED)).alias("_left"))
-    return kept.join(F.broadcast(table) if join.sent else table, on, "left_outer").select(*ons, "_left", "_right")
+    kept = events.select(*ons, F.struct(*cols(c.name for c in lookup.left.columns), *cols(PLACED)).alias("_left"))
+    return kept.join(F.broadcast(table) if lookup.broadcast else table, on, "left_outer").select(
+        *ons, "_left", "_right"
+    )
 
 
-def as_of(join: Join, pairs: DataFrame, changes: DataFrame) -> DataFrame:
+def as_of(lookup: Lookup, pairs: DataFrame, changes: DataFrame) -> DataFrame:
     """The pairs again, where a record sees the newest change of its row before its own place, if there is one."""
-    ons = [f"_on{i}" for i in range(len(join.on))]
-    keys = [col(name).alias(on) for name, on in zip(join.right.key, ons, strict=True)]
+    ons = [f"_on{i}" for i in range(len(lookup.on))]
+    keys = [col(name).alias(on) for name, on in zip(lookup.right.key, ons, strict=True)]
     told = changes.select(
-        *keys, place(TABLE).alias("_place"), F.struct(PRESENT, row(join.right).alias("row")).alias("_told")
+        *keys, place(TABLE).alias("_place"), F.struct(PRESENT, row(lookup.right).alias("row")).alias("_told")
     )
     at_left = pairs.select("*", *(F.col(f"_left.{name}").alias(name) for name in PLACED))
     asked = at_left.withColumn("_place", place(LEFT)).drop(*PLACED)
@@ -98,9 +100,9 @@ def as_of(join: Join, pairs: DataFrame, changes: DataFrame) -> DataFrame:
     return seen.withColumn("_right", F.when(F.col("_told").isNotNull(), newest).otherwise(F.col("_right")))
 
 
-def chosen(join: Join, pairs: DataFrame) -> DataFrame:
+def chosen(lookup: Lookup, pairs: DataFrame) -> DataFrame:
     """The join's columns; a record keeps its own time, coordinates and place."""
-    there = pairs if join.how == "left" else pairs.where("_right IS NOT NULL")
+    there = pairs if lookup.how == "left" else pairs.where("_right IS NOT NULL")
     sides = there.select(F.col("_left").alias("left"), F.col("_right").alias("right"))
     ours = [F.col(f"left.{name}").alias(name) for name in PLACED]
-    return sides.select(*(F.expr(text).alias(name) for name, text in join.select), *ours)
+    return sides.select(*(F.expr(text).alias(name) for name, text in lookup.select), *ours)

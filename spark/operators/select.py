@@ -19,8 +19,8 @@ from spark.operators.algebra import (
     rows,
     touched,
 )
-from spark.topology.ddl import quoted
 from spark.topology.nodes import Select
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,14 +19,15 @@ from pyspark.sql import functions as F
 from spark.operators.aggregate import NEWEST, finished, merged
 from spark.operators.algebra import ALL, OURS, PRESENT, among, cols, rows, touched
 from spark.operators.order import millis
-from spark.topology.nodes import WINDOW, Closed, Scan, Window
+from spark.topology.columns import WINDOW_BOUNDS
+from spark.topology.nodes import ClosedSessions, Scan, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from spark.operators.algebra import Snapshot, Span
 
-START, END = (column.name for column in WINDOW)
+START, END = (column.name for column in WINDOW_BOUNDS)
 
 # All times here are in milliseconds. What is put together are the new records of one time, and the sessions that they
 # may reach: from `_start` to `_end`, reaching back to `_low`. `_part` tells one from the other, as in a fold.
@@ -108,8 +109,8 @@ def _is_closed(wait: int, time: int | Column | None) -> Column:
     return F.col(END) < F.timestamp_millis(millis(F.lit(time).cast("bigint")) - wait)
 
 
-@touched.register(Closed)
-def _(closed: Closed, span: Span) -> DataFrame | None:
+@touched.register(ClosedSessions)
+def _(closed: ClosedSessions, span: Span) -> DataFrame | None:
     scan = _stored(closed)
     before = span.before.time(scan)
     newly = rows(closed, ALL, span.after).where(F.coalesce(~_is_closed(closed.wait, before), F.lit(True)))
@@ -122,12 +123,12 @@ def _(closed: Closed, span: Span) -> DataFrame | None:
     return newly.join(changes, list(closed.key), "left_anti").unionByName(changed)
 
 
-@rows.register(Closed)
-def _(closed: Closed, keys: DataFrame | None, now: Snapshot) -> DataFrame:
+@rows.register(ClosedSessions)
+def _(closed: ClosedSessions, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     scan = _stored(closed)
     return rows(scan, keys, now).where(_is_closed(closed.wait, now.time(scan)))
 
 
-def _stored(closed: Closed) -> Scan:
+def _stored(closed: ClosedSessions) -> Scan:
     assert isinstance(closed.source, Scan), "open sessions are stored"
     return closed.source

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, cols, records
 from spark.operators.order import from_zero, of_both
-from spark.topology.ddl import quoted
 from spark.topology.nodes import Changes, Explode, Records, Union
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

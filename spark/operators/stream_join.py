@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import IDENTITY, PLACED, dropped, emit, history, records, refused
 from spark.operators.order import from_zero, micros, of_both, stream_time
-from spark.topology.ddl import quoted
 from spark.topology.nodes import StreamJoin
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,7 +35,6 @@ from spark.operators.algebra import (
     among,
     col,
     cols,
-    drives,
     emit,
     gained,
     history,
@@ -43,76 +42,76 @@ from spark.operators.algebra import (
 )
 from spark.operators.order import micros, stream_time
 from spark.operators.told import changed, row
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from spark.operators.algebra import Span
-    from spark.topology.nodes import Join, Scan
+    from spark.topology.nodes import Lookup, Scan
 
 BEFORE = -(2**63)
 """The time at which a version was there that came before the span."""
 
 
-def looked_up(join: Join, span: Span) -> DataFrame:
+def looked_up(lookup: Lookup, span: Span) -> DataFrame:
     """Every record (`_left`) that looks a row up in this span, with the row it finds (`_right`; null: none)."""
-    asked = table_time(join, span.keep(asking(join, span)), span)
-    versions = known(join, asked, span)
-    found = span.keep(newest(join, asked, versions))
-    there = unforeseen(join, found, versions, span)
-    remembered = F.when(forgotten(join), F.lit(None)).otherwise(F.col("_told"))
+    asked = table_time(lookup, span.keep(asking(lookup, span)), span)
+    versions = known(lookup, asked, span)
+    found = span.keep(newest(lookup, asked, versions))
+    there = unforeseen(lookup, found, versions, span)
+    remembered = F.when(forgotten(lookup), F.lit(None)).otherwise(F.col("_told"))
     return there.withColumn("_told", remembered).withColumn(
         "_right", F.expr(f"CASE WHEN _told.{PRESENT} THEN _told.row END")
     )
 
 
-def asking(join: Join, span: Span) -> DataFrame:
+def asking(lookup: Lookup, span: Span) -> DataFrame:
     """The records that look up in this span (`_left`): which key, as of which `_time`, and the time reached, `_at`.
 
     And `_seen`, the table's own time before the span. All times are in microseconds.
     """
-    [scan] = told_of(join)
-    new = emit(join.left, span).where("NOT _deleted AND _timestamp IS NOT NULL")
-    found = new if join.grace is None else released(join, new, span)
-    on = [F.expr(text).alias(name) for text, name in zip(join.on, ons(join), strict=True)]
-    left = F.struct(*cols(column.name for column in join.left.columns), *cols(PLACED)).alias("_left")
+    [scan] = told_of(lookup)
+    new = emit(lookup.left, span).where("NOT _deleted AND _timestamp IS NOT NULL")
+    found = new if lookup.grace is None else released(lookup, new, span)
+    on = [F.expr(text).alias(name) for text, name in zip(lookup.on, ons(lookup), strict=True)]
+    left = F.struct(*cols(column.name for column in lookup.left.columns), *cols(PLACED)).alias("_left")
     seen = F.lit(span.seen.get(scan.table)).cast("bigint").alias("_seen")
     time, at = micros().alias("_time"), F.col("_reached").alias("_at")
     return found.select(*span.apart, *on, left, time, at, seen)
 
 
-def table_time(join: Join, asked: DataFrame, span: Span) -> DataFrame:
+def table_time(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
     """What is asked for, with the table's own time where it is (`_known`): the greatest timestamp among its records."""
-    assert join.told is not None
-    assert join.history is not None
-    new = gained(join.told, span)
+    assert lookup.as_of is not None
+    assert lookup.history is not None
+    new = gained(lookup.as_of, span)
     # The table's own time is no later than the time reached: in time the history reaches every record.
-    if new is None or span.none(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * join.history)):
+    if new is None or span.none(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
         return asked.withColumn("_known", F.col("_seen"))
-    keyed_of = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in join.told.key))
+    keyed_of = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in lookup.as_of.key))
     marks = keyed_of.select(*span.apart, F.col("_reached").alias("_when"), micros().alias("_mark"))
     return (
         beside(asked, "_at", marks, span, later=False).withColumn("_known", F.greatest("_seen", "_mark")).drop("_mark")
     )
 
 
-def released(join: Join, new: DataFrame, span: Span) -> DataFrame:
+def released(lookup: Lookup, new: DataFrame, span: Span) -> DataFrame:
     """The new records that do not wait, and of those that do, older ones too, the ones that the span lets go.
 
     `_reached` is the time that let them go.
     """
-    assert join.grace is not None
-    moved = [scan for scan in drives(join.left) if span.moved(scan)]
+    assert lookup.grace is not None
+    moved = [scan for scan in lookup.left.drivers if span.moved(scan)]
     if not moved:  # nothing passes but with a record
         return new
-    keyless = F.expr(" OR ".join(f"({text}) IS NULL" for text in join.on))
-    found = new.withColumn("_due", F.when(~keyless & (due(join) > stream_time(span)), due(join)))
+    keyless = F.expr(" OR ".join(f"({text}) IS NULL" for text in lookup.on))
+    found = new.withColumn("_due", F.when(~keyless & (due(lookup) > stream_time(span)), due(lookup)))
     if span.time_before is not None:
-        since = F.timestamp_micros(F.lit(span.time_before - 1000 * join.grace))
-        older = history(join.left, span.before).where(F.col("_timestamp") > since)
+        since = F.timestamp_micros(F.lit(span.time_before - 1000 * lookup.grace))
+        older = history(lookup.left, span.before).where(F.col("_timestamp") > since)
         waiting = older.where("NOT _deleted").where(~keyless)
-        found = found.unionByName(waiting.withColumn("_due", due(join)))
+        found = found.unionByName(waiting.withColumn("_due", due(lookup)))
     over = found.where(F.expr("_due IS NULL") | (F.col("_due") <= F.lit(span.time_after).cast("bigint")))
     times = [span.records(scan).select(*span.apart, F.col("_reached").alias("_when")) for scan in moved]
     marks = reduce(DataFrame.unionByName, times).withColumn("_mark", F.col("_when"))
@@ -120,57 +119,59 @@ def released(join: Join, new: DataFrame, span: Span) -> DataFrame:
     return beside(over, "_due", marks, span, later=True).withColumn("_reached", passed).select(*new.columns)
 
 
-def due(join: Join) -> Column:
+def due(lookup: Lookup) -> Column:
     """The stream time at which a record looks its row up, in microseconds."""
-    assert join.grace is not None
-    return micros() + 1000 * join.grace
+    assert lookup.grace is not None
+    return micros() + 1000 * lookup.grace
 
 
-def known(join: Join, asked: DataFrame, span: Span) -> DataFrame:
+def known(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
     """The versions that may be the ones that are asked for."""
-    assert join.told is not None
-    keys = asked.select(*(F.col(on).alias(name) for on, name in keyed(join))).dropna().distinct()
-    stored = rows(join.right, span.keep(keys) if span.few else ALL, span.before)
-    there = as_versions(join, stored.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)}))
-    gains = gained(join.told, span)
-    new = there.where("false") if gains is None else as_versions(join, changed(join.right, gains))
-    older = earlier(join, asked, there, new, span)
+    assert lookup.as_of is not None
+    keys = asked.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct()
+    stored = rows(lookup.right, span.keep(keys) if span.few else ALL, span.before)
+    there = as_versions(
+        lookup, stored.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)})
+    )
+    gains = gained(lookup.as_of, span)
+    new = there.where("false") if gains is None else as_versions(lookup, changed(lookup.right, gains))
+    older = earlier(lookup, asked, there, new, span)
     return there.unionByName(new) if older is None else there.unionByName(new).unionByName(older)
 
 
-def earlier(join: Join, asked: DataFrame, stored: DataFrame, new: DataFrame, span: Span) -> DataFrame | None:
+def earlier(lookup: Lookup, asked: DataFrame, stored: DataFrame, new: DataFrame, span: Span) -> DataFrame | None:
     """All versions from before the span, of the keys that are asked for others than the stored ones; None: of none."""
-    assert join.told is not None
-    [scan] = told_of(join)
+    assert lookup.as_of is not None
+    [scan] = told_of(lookup)
     if span.seen.get(scan.table) is None:
         return None
-    here = stored.select(*ons(join), F.col("_time").alias("_newest"))
-    came = new.groupBy(*ons(join)).agg(F.min("_time").alias("_oldest"))
-    near = asked.join(here, ons(join), "left_outer").join(came, ons(join), "left_outer")
+    here = stored.select(*ons(lookup), F.col("_time").alias("_newest"))
+    came = new.groupBy(*ons(lookup)).agg(F.min("_time").alias("_oldest"))
+    near = asked.join(here, ons(lookup), "left_outer").join(came, ons(lookup), "left_outer")
     unsure = near.where("(_newest IS NULL OR _newest > _time) AND (_time < _seen OR _oldest <= _seen)")
-    keys = span.keep(unsure.select(*(F.col(on).alias(name) for on, name in keyed(join))).dropna().distinct())
+    keys = span.keep(unsure.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct())
     if span.none(keys):
         return None
     return as_versions(
-        join, changed(join.right, among(history(join.told, span.before), keys, join.right.key, span.few))
+        lookup, changed(lookup.right, among(history(lookup.as_of, span.before), keys, lookup.right.key, span.few))
     )
 
 
-def as_versions(join: Join, told: DataFrame) -> DataFrame:
+def as_versions(lookup: Lookup, told: DataFrame) -> DataFrame:
     """Rows of a table as versions: of which key and time, in which order, since when, and what is there then."""
-    keys = [col(name).alias(on) for on, name in keyed(join)]
+    keys = [col(name).alias(on) for on, name in keyed(lookup)]
     since = F.coalesce(F.col("_reached").cast("bigint"), F.lit(BEFORE)).alias("since")
-    version = F.struct(since, F.col(PRESENT), row(join.right).alias("row")).alias("_told")
+    version = F.struct(since, F.col(PRESENT), row(lookup.right).alias("row")).alias("_told")
     order = F.struct(*cols(OURS), F.col("_ordinal").cast("bigint").alias("_ordinal")).alias("_order")
     return told.where("_timestamp IS NOT NULL").select(*keys, micros().alias("_time"), order, version)
 
 
-def newest(join: Join, asked: DataFrame, versions: DataFrame) -> DataFrame:
+def newest(lookup: Lookup, asked: DataFrame, versions: DataFrame) -> DataFrame:
     """What is asked for, each with the newest version (`_told`) that is not newer, wherever that stands.
 
     `_newer` is the time since when there is one that is it too old for; null: never.
     """
-    by_time = Window.partitionBy(*ons(join)).orderBy("_time", F.col("_left").isNotNull(), "_order")
+    by_time = Window.partitionBy(*ons(lookup)).orderBy("_time", F.col("_left").isNotNull(), "_order")
     until = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     behind = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     both = asked.unionByName(versions, allowMissingColumns=True)
@@ -178,26 +179,26 @@ def newest(join: Join, asked: DataFrame, versions: DataFrame) -> DataFrame:
     return both.withColumns({"_newer": newer, "_told": last}).where("_left IS NOT NULL").drop("_order")
 
 
-def unforeseen(join: Join, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
+def unforeseen(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
     """The same, where the newest version came only later: those look through all the versions of their key."""
     if span.none(found.where("_told.since > _at")):
         return found
-    keys = [F.col(on).alias(f"{on}_of") for on in ons(join)]
+    keys = [F.col(on).alias(f"{on}_of") for on in ons(lookup)]
     then = versions.select(*keys, F.col("_time").alias("_then"), "_order", F.col("_told").alias("_version"))
     visible = "_told.since > _at AND _then <= _time AND _version.since <= _at"
-    seen = F.expr(" AND ".join([*(f"{on} = {on}_of" for on in ons(join)), visible]))
+    seen = F.expr(" AND ".join([*(f"{on} = {on}_of" for on in ons(lookup)), visible]))
     one = [F.col(f"_left.{name}").alias(name) for name in IDENTITY]
-    pairs = found.select("_told", *ons(join), "_time", "_at", *one, F.struct("*").alias("_asked"))
+    pairs = found.select("_told", *ons(lookup), "_time", "_at", *one, F.struct("*").alias("_asked"))
     best = pairs.join(then, seen, "left_outer").groupBy(*IDENTITY)
     each = best.agg(F.first("_asked").alias("_asked"), F.max_by("_version", "_order").alias("_version"))
     told = F.when(F.expr("_asked._told.since > _asked._at"), F.col("_version")).otherwise(F.col("_asked._told"))
     return each.select("_asked.*", told.alias("_seen_now")).drop("_told").withColumnRenamed("_seen_now", "_told")
 
 
-def forgotten(join: Join) -> Column:
+def forgotten(lookup: Lookup) -> Column:
     """Whether the table's history does not reach a record, and what it would find is not its key's newest."""
-    assert join.history is not None
-    beyond = F.col("_time") < F.col("_known") - 1000 * join.history
+    assert lookup.history is not None
+    beyond = F.col("_time") < F.col("_known") - 1000 * lookup.history
     return beyond & (F.col("_newer") <= F.col("_at"))
 
 
@@ -219,17 +220,17 @@ def beside(asked: DataFrame, at: str, marks: DataFrame, span: Span, later: bool)
     return asked.join(marked, [*by, at], "left_outer")
 
 
-def told_of(join: Join) -> tuple[Scan, ...]:
+def told_of(lookup: Lookup) -> tuple[Scan, ...]:
     """The landing whose records the table is of."""
-    assert join.told is not None
-    return drives(join.told)
+    assert lookup.as_of is not None
+    return lookup.as_of.drivers
 
 
-def ons(join: Join) -> list[str]:
+def ons(lookup: Lookup) -> list[str]:
     """The columns that hold the key looked up."""
-    return [f"_on{i}" for i in range(len(join.on))]
+    return [f"_on{i}" for i in range(len(lookup.on))]
 
 
-def keyed(join: Join) -> list[tuple[str, str]]:
+def keyed(lookup: Lookup) -> list[tuple[str, str]]:
     """These columns, each with the column of the table's key."""
-    return list(zip(ons(join), join.right.key, strict=True))
+    return list(zip(ons(lookup), lookup.right.key, strict=True))

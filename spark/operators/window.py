@@ -22,7 +22,8 @@ from spark.operators.aggregate import NEWEST, in_a_group
 from spark.operators.algebra import OURS, PRESENT, among, cols, dropped, emit, history, present, refused, still, touched
 from spark.operators.order import millis, stream_time
 from spark.operators.session import sessions
-from spark.topology.nodes import WINDOW, Window
+from spark.topology.columns import WINDOW_BOUNDS
+from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,7 +136,8 @@ def computed(window: Window, members: DataFrame) -> DataFrame:
     newest = F.expr(NEWEST.text).alias(NEWEST.name)
     found = members.groupBy(*cols(window.by), "_start", "_end").agg(*aggregates, newest)
     bounds = [
-        F.timestamp_millis(name).alias(column.name) for name, column in zip(("_start", "_end"), WINDOW, strict=True)
+        F.timestamp_millis(name).alias(column.name)
+        for name, column in zip(("_start", "_end"), WINDOW_BOUNDS, strict=True)
     ]
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
     return found.select(*cols(window.by), *bounds, *cols(name for name, _ in window.select), *ours)

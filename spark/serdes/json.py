@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.topology.ddl import quoted
-from spark.topology.nodes import published_name
+from spark.topology.columns import published_name
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
+    from spark.topology.columns import Column
     from spark.topology.consumed import Consumed
-    from spark.topology.nodes import Column
 
 CORRUPT = "_corrupt"
 DECIMAL = re.compile(r"\bdecimal\b\s*(\(|[,>]|$)")

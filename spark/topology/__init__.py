@@ -5,8 +5,8 @@ from __future__ import annotations
 from spark.topology.builder import StreamsBuilder
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.errors import TopologyError
+from spark.topology.handles import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.topology import Topology
-from spark.topology.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 
 __all__ = [
     "Consumed",

@@ -8,7 +8,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from spark.topology.errors import Place, user_line
-from spark.topology.words import title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +50,7 @@ def _checked(title_: str, function: Callable[..., object], write: str, *, of_ins
             takes.bind(*args, **kwargs)
         except TypeError as error:
             line, node = user_line(), getattr(args[0], "node", None) if of_instance else None
-            if node is None:
-                place = Place(title_, line)
-            else:
-                place = Place(f"{write} of {title(node)}", line, {"": node.columns})
+            place = Place(title_, line) if node is None else Place(f"{write} of {node.title}", line, {"": node.columns})
             raise place.mistake(str(error), f"write {do}") from None
         return function(*args, **kwargs)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark.topology.calls import checks_calls
-from spark.topology.ddl import parse_columns
+from spark.topology.columns import Column
 from spark.topology.errors import Place, user_line
-from spark.topology.nodes import Column
-from spark.topology.sql import column_named
+from spark.topology.sql.ddl import parse_columns
+from spark.topology.sql.expressions import column_named
 
 # Maps and variants have no equality in Spark, and floats that print alike may differ in the last bit.
 _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from spark.topology.nodes import Column, Line
+from spark.topology.columns import Column, Line
 
 _HERE = Path(__file__).parent
 _OURS = (str(_HERE / "_").removesuffix("_"), str(_HERE.with_name("testing.py")))  # this folder, and the driver

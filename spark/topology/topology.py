@@ -3,96 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final
 
+from spark.topology.columns import Column
 from spark.topology.consumed import Consumed as Consumed  # a source's part, and found beside it
-from spark.topology.ddl import quoted
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
-from spark.topology.gained import Gained, before
-from spark.topology.nodes import (
-    LANDING,
-    Aggregate,
-    Changes,
-    Closed,
-    Column,
-    Explode,
-    Fold,
-    Join,
-    Latest,
-    Line,
-    Node,
-    Partial,
-    Records,
-    Scan,
-    Select,
-    StreamJoin,
-    Union,
-    Window,
-    decoded,
-    over,
-    scans,
-)
-from spark.topology.plain import Plain, from_plain, to_plain
-from spark.topology.used import used
-
-SourceKind = Literal["table", "global_table", "stream"]
-Guarantee = Literal["exactly_once_v2", "at_least_once"]
-OnDataLoss = Literal["fail", "ledger"]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A topic, how it is read, and what it means: a table, a global table or a stream."""
-
-    topic: str
-    kind: SourceKind
-    consumed: Consumed
-    line: Line | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def landing(self) -> str:
-        """The name of the landing in the topology's part of the lake."""
-        return f"{LANDING}{self.topic}"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A stored table: its name, and the plan over other stored tables that its rows must equal.
-
-    Whether it is a stream that is `followed` by others: then its records keep their place in the order of time.
-    Its changes, or a stream's records, are published to a `topic` if it has one.
-    """
-
-    name: str
-    plan: Node
-    followed: bool = False
-    topic: str | None = None
-    line: Line | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def inputs(self) -> tuple[Scan, ...]:
-        """The stored tables (or the landing) that the plan reads, each once, left to right."""
-        return scans(self.plan)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What holds for every step of a topology."""
-
-    max_task_idle_ms: int = 0
-    max_records_per_tick: int | None = None
-    processing_guarantee: Guarantee = "exactly_once_v2"
-    ansi: bool = True
-    message_timestamp_after_max_ms: int | None = 3_600_000
-    on_data_loss: OnDataLoss = "fail"
-
-    @property
-    def exactly_once(self) -> bool:
-        """Whether what a transaction wrote is landed once it has ended, and tables are published in transactions."""
-        return self.processing_guarantee == "exactly_once_v2"
+from spark.topology.model import DEFAULTS
+from spark.topology.model import Settings as Settings
+from spark.topology.model import Source as Source
+from spark.topology.model import Table as Table
+from spark.topology.nodes import KINDS, AddedColumns, Node
+from spark.topology.serialization import Plain, from_plain, to_plain
+from spark.topology.sql.fold import Fold, Partial
 
 
 @dataclass(frozen=True)
@@ -105,7 +30,7 @@ class Topology:
     name: str
     sources: tuple[Source, ...]
     tables: tuple[Table, ...]
-    settings: Settings = Settings()
+    settings: Settings = DEFAULTS
     unread: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -137,11 +62,13 @@ class Topology:
 
     def describe(self, table: str | None = None) -> str:
         """The topology as Kafka Streams would print it, then every table in words; or one table in words."""
-        return describe(self) if table is None else describe_table(self, self.table(table))
+        if table is not None:
+            return describe_table(self.table(table), self.sources, self.settings)
+        return describe(self.sources, self.tables, self.settings, self.unread)
 
     def graph(self) -> str:
         """Topics and stored tables as a Mermaid flowchart."""
-        return graph(self)
+        return graph(self.sources, self.tables)
 
     def to_dict(self) -> dict[str, Plain]:
         """The topology as plain data, without the user's lines."""
@@ -168,27 +95,27 @@ class Topology:
 
     def computed_by(self, table: str) -> Plain:
         """What the fingerprint of a table is a hash of, as plain data."""
-        return self._asked(used(self.table(table).plan))
+        return self._asked(self.table(table).plan)
 
-    def asks(self, table: str, fingerprint: str) -> bool:
-        """Whether a stored fingerprint is the table's; those of earlier builds took in every column of every view."""
-        return self._asks(self.table(table).plan, fingerprint)
+    def computes(self, table: str, fingerprint: str) -> bool:
+        """Whether a stored fingerprint is the table's."""
+        return fingerprint == self.fingerprint(table)
 
-    def gained(self, table: str, gained: Gained, fingerprint: str) -> tuple[Column, ...] | None:
-        """The columns that a table has because its inputs gained some; None if it had another fingerprint without."""
+    def added_columns(self, table: str, added: AddedColumns, fingerprint: str) -> tuple[Column, ...] | None:
+        """The columns that a table has because columns were added to its inputs.
+
+        None where the table did not have this fingerprint without them.
+        """
         plan = self.table(table).plan
-        was = before(plan, gained)
-        if not self._asks(was, fingerprint):
+        was = plan.without(added)
+        if fingerprint != _hash(self._asked(was)):
             return None
         return tuple(column for column in plan.columns if column not in was.columns)
 
-    def _asks(self, plan: Node, fingerprint: str) -> bool:
-        return fingerprint in (_hash(self._asked(used(plan))), _hash(self._asked(plan)))
-
     def _asked(self, plan: Node) -> list[Plain]:
         # A topic's table holds what was decoded: no rule of expressions changes it.
-        rules: list[Plain] = [] if self.settings.ansi or decoded(plan) else ["without ANSI rules"]
-        return [to_plain(_names_alone(plan), defaults=False), to_plain(plan.columns), *rules]
+        rules: list[Plain] = [] if self.settings.ansi or plan.is_decoded_topic else ["without ANSI rules"]
+        return [to_plain(plan.minimal().anonymous(), defaults=False), to_plain(plan.columns), *rules]
 
     def _missing(self, what: str, existing: list[str]) -> TopologyError:
         place = Place(f"topology {self.name}", user_line())
@@ -196,39 +123,8 @@ class Topology:
 
 
 _KINDS: Final = {
-    kind.__name__.lower(): kind
-    for kind in (
-        *(
-            Aggregate,
-            Changes,
-            Column,
-            Consumed,
-            Explode,
-            Fold,
-            Join,
-            Latest,
-            Partial,
-            Records,
-            Scan,
-            Select,
-            StreamJoin,
-        ),
-        *(Union, Window, Closed, Settings, Source, Table, Topology),
-    )
+    kind.__name__.lower(): kind for kind in (*KINDS, Column, Consumed, Fold, Partial, Settings, Source, Table, Topology)
 }
-
-
-def _names_alone(node: Node) -> Node:
-    """A plan without the columns that its inputs have, and that filters of them merely pass on."""
-    match node:
-        case Scan():
-            return replace(node, columns=())
-        case Records():
-            return replace(node, source=replace(node.source, columns=()))
-        case Select(where=str()) if all(text == quoted(name) for name, text in node.select):
-            return replace(node, source=_names_alone(node.source), select=(), columns=())
-        case _:
-            return over(node, _names_alone)
 
 
 def _hash(data: Plain) -> str:

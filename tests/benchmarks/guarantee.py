@@ -17,7 +17,7 @@ from tests.benchmarks.shop import customer, order, produce, shop
 
 if TYPE_CHECKING:
     from spark.topology import Topology
-    from spark.topology.topology import Guarantee, Source
+    from spark.topology.model import Guarantee, Source
     from tests.benchmarks.measure import Bench
 
 PUBLISHED, LANDED = 200_000, 1_000_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spark.topology import Consumed, StreamsBuilder, Versioned
 
 if TYPE_CHECKING:
-    from spark.topology.dsl import GlobalKTable, KStream, KTable
+    from spark.topology.handles import GlobalKTable, KStream, KTable
     from spark.topology.topology import Topology
 
 Cells = Mapping[str, object]

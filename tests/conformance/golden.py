@@ -40,7 +40,7 @@ def load(name: str, asked: Topology) -> tuple[list[World], Answer]:
     answer = {}
     for table in asked.tables:
         (fingerprint,), *lines = json.loads((folder / f"{table.name}.json").read_text())
-        if not asked.asks(table.name, fingerprint):
+        if not asked.computes(table.name, fingerprint):
             raise ValueError(f"{name}/{table.name}.json was recorded for another plan: make record")
         answer[table.name] = [
             Emitted(world, step, tuple(key), None if row is None else (tuple(row), time))

@@ -24,7 +24,7 @@ from tests.simulation import visited
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark.topology.dsl import KStream, KTable
+    from spark.topology.handles import KStream, KTable
     from spark.topology.topology import Topology
     from tests.conformance.cases import Sources, World
     from tests.conformance.oracle import Answer

@@ -14,13 +14,13 @@ import pytest
 
 from spark.testing import TopologyTestDriver
 from spark.topology import StreamsBuilder, Topology
-from spark.topology.dsl import GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
-from spark.topology.nodes import Join, keeps_time
+from spark.topology.handles import GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
+from spark.topology.nodes import Lookup
 from tests.quick import quick_session
 
 if TYPE_CHECKING:
     from resources.engine import Engine
-    from spark.topology.nodes import Column
+    from spark.topology.columns import Column
 
 PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
 README = PAGE.parents[1] / "README.md"
@@ -199,8 +199,10 @@ def settled(case: Case, states: States) -> States:
     times = [int(line["timestamp"]) for line in case.lines]
     in_order = times == sorted(set(times))
     plans = {table.name: table.plan for table in case.topology.tables}
-    lookups = {n for n, plan in plans.items() if isinstance(plan, Join) and plan.drive == "left" and plan.told is None}
-    streams = {n for n, plan in plans.items() if keeps_time(plan) and not in_order}
+    lookups = {n for n, plan in plans.items() if plan.in_span_form and not plan.keeps_time} | {
+        n for n, plan in plans.items() if isinstance(plan, Lookup) and plan.as_of is None
+    }
+    streams = {n for n, plan in plans.items() if plan.keeps_time and not in_order}
     return {name: rows for name, rows in states.items() if name not in lookups | streams}
 
 

@@ -22,7 +22,7 @@ from spark.engine.land import capture, land
 from spark.engine.repair import audit, rebuild, step_or_rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 from tests import lake
 from tests.lake import NoEngine, Record, send
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from resources.lakehouse import Lakehouse
 from spark.topology import Consumed, StreamsBuilder, Topology
-from spark.topology.ddl import quoted
+from spark.topology.sql.ddl import quoted
 from tests import lake
 from tests.lake import Key, Record, Row, send
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.fold import fold_of
-from spark.topology.nodes import Aggregate, Column, Fold, Join, Latest, Node, Records, Scan, Select, Union, is_stream
+from spark.topology.columns import Column
+from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union
+from spark.topology.sql.fold import Fold
 from tests import reference
 from tests.laws.worlds import COLUMNS, TOPICS, table
 
@@ -66,7 +67,7 @@ def grouped(source: Node, **texts: str) -> Aggregate:
 def folded(source: Node, **texts: str) -> Aggregate:
     """The same, stored, and folded."""
     plan = grouped(source, **texts)
-    fold = fold_of(plan)
+    fold = plan.foldable
     assert isinstance(fold, Fold), fold
     return replace(plan, fold=fold)
 
@@ -97,7 +98,7 @@ def joined(left: Node, right: Node, how: How, on: str) -> Join:
         (other, f"left.{other}"),
         ("v", "coalesce(left.v, 0) + coalesce(right.v, 10)"),
     )
-    return Join(left, right, how, ("world", on), select, columns_of(left))
+    return Join(left, right, how, select, columns_of(left), ("world", on))
 
 
 UNARY: dict[str, Callable[[Node], Node]] = {
@@ -200,7 +201,7 @@ def nestings() -> dict[str, Node]:
         for of, node in streams.items()
         for name in ("to_table",)
     }
-    assert all(not is_stream(node) for node in found.values())
+    assert all(not node.is_stream for node in found.values())
     return found
 
 

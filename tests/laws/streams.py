@@ -20,7 +20,8 @@ from spark.engine.stream import Arrived, Clock, clocked, emitted
 from spark.operators.algebra import cols, dropped
 from spark.operators.order import reached
 from spark.testing import computed
-from spark.topology.nodes import Column, Node, Records, Scan, StreamJoin
+from spark.topology.columns import Column
+from spark.topology.nodes import Node, Records, Scan, StreamJoin
 from spark.topology.topology import Table
 from tests.simulation import LEFT, Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.engine import Engine
-    from spark.topology.dsl import KTable
+    from spark.topology.handles import KTable
 
 Rows = dict[object, tuple[object, ...]]  # the values by the key; a key of one column is not wrapped
 Tables = dict[str, Rows]

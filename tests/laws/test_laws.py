@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.operators.algebra import ALL, rows, touched
-from spark.topology.fold import fold_of
-from spark.topology.nodes import (
-    Aggregate,
-    Column,
-    Drive,
-    Fold,
-    How,
-    Join,
-    Latest,
-    Node,
-    Records,
-    Scan,
-    Select,
-    Union,
-)
+from spark.topology.columns import Column
+from spark.topology.nodes import Aggregate, Drive, How, Join, Latest, Node, Records, Scan, Select, Union
+from spark.topology.sql.fold import Fold
 from tests import reference
 from tests.laws.laws import check, keyed
 from tests.laws.worlds import COLUMNS, TOPICS, Frames, Moves, table, worlds
@@ -47,7 +35,7 @@ W, K = Column("world", "int"), Column("k", "int")
 def join(left: Node, right: Node, how: How, on: str = "f", drive: Drive = "both") -> Join:
     """The left row's f and v, with the right row's v and who was found."""
     select = (*KEY, ("f", "left.f"), ("v", "coalesce(left.v, 0) + coalesce(right.v, 10)"))
-    return Join(left, right, how, ("world", on), select, COLUMNS, drive)
+    return Join(left, right, how, select, COLUMNS, ("world", on), drive)
 
 
 def kept(source: Node, where: str | None) -> Select:
@@ -78,7 +66,7 @@ def folding(source: Node, by: str = "f", **texts: str) -> Aggregate:
     """A stored aggregate whose every column folds."""
     columns = (W, Column(by, "int"), *(Column(name, None) for name in texts))
     plan = Aggregate(source, ("world", by), (("world", "world"), (by, by), *texts.items()), columns)
-    fold = fold_of(plan)
+    fold = plan.foldable
     assert isinstance(fold, Fold), fold
     return replace(plan, fold=fold)
 

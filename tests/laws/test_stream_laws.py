@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, emit
 from spark.operators.algebra import records as emit_records
-from spark.topology.nodes import Column, Explode, How, Join, Latest, Node, Records, Select, StreamJoin, Union
+from spark.topology.columns import Column
+from spark.topology.nodes import Explode, How, Latest, Lookup, Node, Records, Select, StreamJoin, Union
 from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.laws.streams import COLUMNS, IDENTITY, Frames, Kind, Spans, check, check_memory, stream, table
 from tests.quick import quick_session
@@ -57,11 +58,11 @@ def plain(source: Node) -> Select:
     return Select(source, tuple((c.name, c.name) for c in COLUMNS[:4]), COLUMNS[:4])
 
 
-def looked_up(left: Node, right: Node, how: How, on: str = "k", told: Node | None = None) -> Join:
+def looked_up(left: Node, right: Node, how: How, on: str = "k", told: Node | None = None) -> Lookup:
     """A record with the value that it finds."""
     columns = (*COLUMNS[:4], Column("r", "int"))
     select = (*((c.name, f"left.{c.name}") for c in COLUMNS[:4]), ("r", "right.v"))
-    return Join(left, right, how, ("world", on), select, columns, "left", told, sent=told is None)
+    return Lookup(left, right, how, select, columns, ("world", on), told, broadcast=told is None)
 
 
 def versioned(how: How, history: int, grace: int | None = None, on: str = "k", left: Node = L, **view: str) -> Kind:
@@ -71,7 +72,7 @@ def versioned(how: How, history: int, grace: int | None = None, on: str = "k", l
     return Kind(join, ("l", "m", "t") if left is not L else ("l", "t"), told=(TABLE,), versioned=True)
 
 
-def twice(first: Join, right: Node, how: How) -> Join:
+def twice(first: Lookup, right: Node, how: How) -> Lookup:
     """A chain: what the first lookup found says what the second one asks for."""
     select = (*((c.name, f"left.{c.name}") for c in COLUMNS[:3]), ("v", "right.v"), ("r", "left.r"))
     return replace(looked_up(first, right, how, "r"), select=select)
@@ -82,7 +83,7 @@ def joined(left: Node, right: Node, how: How, before: int, after: int, grace: in
     key = left.key[1]
     columns = (COLUMNS[0], Column(key, "int"), Column("x", "int"), Column("y", "int"))
     select = (("world", "left.world"), (key, f"left.{key}"), ("x", "left.v"), ("y", "right.v"))
-    return StreamJoin(left, right, how, before, after, grace, select, columns)
+    return StreamJoin(left, right, how, select, columns, before, after, grace)
 
 
 WINDOWS = {

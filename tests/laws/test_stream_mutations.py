@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from resources.engine import Engine
-    from spark.topology.nodes import Join, Scan, StreamJoin
+    from spark.topology.nodes import Lookup, Scan, StreamJoin
 
 pytestmark = pytest.mark.thorough
 
@@ -76,7 +76,7 @@ def narrowed(
 
 
 def at_the_end(
-    join: Join, pairs: DataFrame, changes: DataFrame, as_of: Callable[..., DataFrame] = lookup.as_of
+    join: Lookup, pairs: DataFrame, changes: DataFrame, as_of: Callable[..., DataFrame] = lookup.as_of
 ) -> DataFrame:
     """Every change of a table comes before all records."""
     return as_of(join, pairs, changes.withColumn("_reached", F.lit(None).cast("bigint")))
@@ -185,7 +185,7 @@ BUGS = {
 
 
 def at_its_place(
-    join: Join,
+    join: Lookup,
     asked: DataFrame,
     told: DataFrame,
     newest: Callable[..., DataFrame] = versioned.newest,
@@ -195,7 +195,7 @@ def at_its_place(
 
 
 def passed_by(
-    join: Join, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
+    join: Lookup, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
 ) -> DataFrame:
     """What waited stands at the end of its span."""
     until = F.lit(span.time_after)
@@ -203,7 +203,7 @@ def passed_by(
 
 
 def since_now(
-    join: Join, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
+    join: Lookup, new: DataFrame, span: streams.Spans, released: Callable[..., DataFrame] = versioned.released
 ) -> DataFrame:
     """Nothing waits from before."""
     return released(join, new, replace(span, before=streams.Frames({n: never(f) for n, f in span.before.read.items()})))

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import PRESENT, dropped, touched
 from spark.operators.order import reached
-from spark.topology.fold import fold_of
-from spark.topology.nodes import WINDOW, Closed, Column, Fold, Records, Scan, Window, WindowKind
+from spark.topology.columns import WINDOW_BOUNDS, Column
+from spark.topology.nodes import ClosedSessions, Records, Scan, Window, WindowKind
+from spark.topology.sql.fold import Fold
 from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.quick import quick_session
 
@@ -42,7 +43,7 @@ CLICKS = Records(
 SELECT = (("n", "count(1)"), ("total", "sum(v)"), ("all", "sort_array(collect_list(v))"))
 FOLDED = (*SELECT[:2], ("all", "array(min(v), max(v))"))
 AGGREGATES = (Column("n", "bigint"), Column("total", None), Column("all", None))
-STORED = Scan("sessions", ("world", "k", *(column.name for column in WINDOW)), ())
+STORED = Scan("sessions", ("world", "k", *(column.name for column in WINDOW_BOUNDS)), ())
 
 
 @dataclass(frozen=True)
@@ -202,12 +203,12 @@ def cut(records: list[Record], random: Random, aligned: bool) -> list[list[Recor
 
 def window(kind: WindowKind, advance: int, grace: int, suppressed: bool) -> Window:
     """Counts, sums and lists by world and key."""
-    columns = (Column("world", "int"), Column("k", "string"), *WINDOW, *AGGREGATES)
+    columns = (Column("world", "int"), Column("k", "string"), *WINDOW_BOUNDS, *AGGREGATES)
     made = Window(CLICKS, ("world", "k"), kind, SIZE, advance, grace, SELECT, columns, suppressed)
     if kind != "session":
         return made
     made = replace(made, select=FOLDED)
-    fold = fold_of(made)
+    fold = made.foldable
     assert isinstance(fold, Fold)
     return replace(made, fold=fold)
 
@@ -315,7 +316,7 @@ def told(frame: DataFrame) -> dict[int, dict[Bounds, tuple[object, ...] | None]]
         AssertionError: a key is there twice.
     """
     found: dict[int, dict[Bounds, tuple[object, ...] | None]] = {}
-    bounds = [F.unix_millis(column.name) for column in WINDOW]
+    bounds = [F.unix_millis(column.name) for column in WINDOW_BOUNDS]
     ours = [F.unix_millis("_timestamp"), F.col("_partition"), F.col("_offset")]
     for row in frame.select(PRESENT, "world", "k", *bounds, "n", "total", "all", *ours).collect():
         there, world, *rest = row
@@ -391,7 +392,7 @@ def check(session: SparkSession, node: Window, random: Random) -> None:
             was, stored = stored, Sessions(merged(stored.frame, changed, node, number), times(worlds))
             if node.suppressed:
                 prolonged: Any = Prolonged(was if number else stored_nothing(stored), stored, changed)
-                changed = touched(Closed(STORED, SIZE + node.grace), prolonged)
+                changed = touched(ClosedSessions(STORED, SIZE + node.grace), prolonged)
                 assert changed is not None
         for n, found in told(changed).items():
             if node.suppressed:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.order import reached
-from spark.topology.nodes import Column, Scan
+from spark.topology.columns import Column
+from spark.topology.nodes import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

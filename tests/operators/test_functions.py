@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from spark.topology.errors import Place, TopologyError
-from spark.topology.functions import REFUSED, TAKES
-from spark.topology.sql import parse_expression
+from spark.topology.sql.expressions import parse_expression
+from spark.topology.sql.functions import REFUSED, TAKES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark.operators.algebra import ALL, rows, touched
-from spark.topology.nodes import Column, Latest, Records, Scan
+from spark.topology.columns import Column
+from spark.topology.nodes import Latest, Records, Scan
 from tests.tables import assert_table
 
 if TYPE_CHECKING:

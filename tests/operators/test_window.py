@@ -10,7 +10,8 @@ import pytest
 from spark.operators.algebra import dropped, touched
 from spark.testing import TopologyTestDriver
 from spark.topology import Consumed, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
-from spark.topology.nodes import WINDOW, Column, Records, Scan, Window
+from spark.topology.columns import WINDOW_BOUNDS, Column
+from spark.topology.nodes import Records, Scan, Window
 from tests.quick import quick_session
 from tests.tables import assert_table
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tests.operators.drawn import Draw, DrawnSpan
 
 CLICKS = Scan("clicks", ("user",), (Column("user", "string"), Column("v", "int")), appended=True)
-KEYS = (Column("user", "string"), *WINDOW)
+KEYS = (Column("user", "string"), *WINDOW_BOUNDS)
 TUMBLING = Window(
     *(Records(CLICKS), ("user",), "time", 10, 10, 5),
     select=(("n", "count(1)"), ("v", "sum(v)")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark.topology.nodes import LANDING, scans
+from spark.topology.nodes import LANDING
 from tests.protocol.engine import Frame
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Operators:
         """The keys that a span touched, with their rows after it."""
         session: Any = span.after.session
         lake, after = session.engine.lake, span.after
-        if not any(span.moved(scan) for scan in scans(plan)):
+        if not any(span.moved(scan) for scan in plan.scans):
             return None
         keys: set[Any] = set()
         for name in after.inputs:

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from spark.topology import Consumed, StreamsBuilder, Topology, TopologyError
-from spark.topology.nodes import Column, Join, Latest, Records, Scan, Select, inputs
+from spark.topology.columns import Column
+from spark.topology.nodes import Join, Latest, Records, Scan, Select
 from tests.topology.shop import Shop
 
 ORDER_COLUMNS = (
@@ -46,7 +47,6 @@ def test_the_design_example_builds_as_written() -> None:
         left,
         right,
         "inner",
-        ("customer_id",),
         (
             ("order_id", "left.order_id"),
             ("customer_id", "left.customer_id"),
@@ -55,6 +55,7 @@ def test_the_design_example_builds_as_written() -> None:
             ("country", "right.country"),
         ),
         (*left.columns, *right.columns[1:]),
+        ("customer_id",),
         "both",
     )
     assert topology.table("orders_enriched").inputs == (left, right)
@@ -88,11 +89,11 @@ def test_views_compose() -> None:
     plan = shop.builder.build().table("skus").plan
     assert isinstance(plan, Select)
     assert plan.where == "sku IS NOT NULL"
-    (mapped,) = inputs(plan)
+    (mapped,) = plan.sources
     assert isinstance(mapped, Select)
     assert mapped.select == (("order_id", "order_id"), ("sku", "sku"))
-    (filtered,) = inputs(mapped)
-    assert inputs(filtered) == (Scan("orders", ("order_id",), ORDER_COLUMNS),)
+    (filtered,) = mapped.sources
+    assert filtered.sources == (Scan("orders", ("order_id",), ORDER_COLUMNS),)
 
 
 def test_a_stored_node_below_another_is_a_scan_whenever_it_was_stored() -> None:
@@ -102,14 +103,14 @@ def test_a_stored_node_below_another_is_a_scan_whenever_it_was_stored() -> None:
     large.materialize("large")
     assert names(shop) == ["large", "skus"]
     plan = shop.builder.build().table("skus").plan
-    assert inputs(plan) == (Scan("large", ("order_id",), ORDER_COLUMNS),)
+    assert plan.sources == (Scan("large", ("order_id",), ORDER_COLUMNS),)
 
 
 def test_a_view_written_twice_is_one_question() -> None:
     shop = Shop()
     shop.orders.filter("amount > 100").materialize("large")
     shop.orders.filter("amount  >\n100").map_values("sku").materialize("skus")
-    assert inputs(shop.builder.build().table("skus").plan) == (Scan("large", ("order_id",), ORDER_COLUMNS),)
+    assert shop.builder.build().table("skus").plan.sources == (Scan("large", ("order_id",), ORDER_COLUMNS),)
 
 
 def test_tables_come_in_the_order_of_declaration_where_it_is_free() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark.topology.ddl import parse_columns, quoted
+from spark.topology.columns import Column, Line
 from spark.topology.errors import Place, TopologyError
-from spark.topology.nodes import Column, Line
+from spark.topology.sql.ddl import parse_columns, quoted
 
 PLACE = Place("Consumed.json value", Line("here.py", 7))
 

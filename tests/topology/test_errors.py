@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, TimeWindows, Topology, TopologyError, Versioned
-from spark.topology.dsl import KStream, KTable
+from spark.topology.handles import KStream, KTable
 from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
 
 ORDER_COLUMNS = "order_id bigint, customer_id bigint, sku string, amount decimal(12,2)"
@@ -670,7 +670,7 @@ def test_lone_records_have_no_place_in_the_order_of_time(reads: Callable[[Shop, 
     reads(shop, lone).materialize("read")
     with pytest.raises(TopologyError) as caught:
         shop.builder.build()
-    assert "left_join of clicks with clicks tells of lone records when time has closed them" in str(caught.value)
+    assert "left_join of clicks with clicks emits records without a pair when time has closed them" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -686,7 +686,7 @@ def test_what_waited_would_be_late_in_windows(reads: Callable[[Shop, KStream], K
     reads(shop, priced).materialize("read")
     with pytest.raises(TopologyError) as caught:
         shop.builder.build()
-    assert "join of clicks with prices tells of its records when their grace is over" in str(caught.value)
+    assert "join of clicks with prices emits its records when their grace is over" in str(caught.value)
 
 
 def test_what_waited_is_looked_up_from_and_counted() -> None:
@@ -716,7 +716,7 @@ def test_nothing_waits_for_a_time_that_is_hidden(whole: bool, stored: Callable[[
         return
     with pytest.raises(TopologyError) as caught:
         shop.builder.build()
-    assert "it waits for stream time, which may pass between the records of" in str(caught.value)
+    assert "grace= needs every advance of stream time, and" in str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark.topology import Consumed, StreamsBuilder, Topology
-from spark.topology.fold import fold_of
-from spark.topology.nodes import Aggregate, Fold, Select
+from spark.topology.nodes import Aggregate, Select
+from spark.topology.sql.fold import Fold
 
 ROW = "sku string, n int, big bigint, price decimal(12,2), wide decimal(30,2), weight double, at timestamp"
 
@@ -74,7 +74,7 @@ def test_an_aggregate_folds_into_partials(expression: str, folded: str | None, p
 def test_what_does_not_fold_says_why(expression: str, why: str) -> None:
     plan = aggregated(expression)
     assert plan.fold is None
-    told = fold_of(plan)
+    told = plan.foldable
     assert isinstance(told, str)
     assert why in told
 
@@ -96,7 +96,7 @@ def test_only_what_is_stored_folds() -> None:
     assert isinstance(plan, Select)
     assert isinstance(plan.source, Aggregate)
     assert plan.source.fold is None
-    assert isinstance(fold_of(plan.source), Fold)
+    assert isinstance(plan.source.foldable, Fold)
 
 
 def test_a_fold_travels_as_plain_data() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spark.topology.columns import Column, Line
 from spark.topology.errors import Place, TopologyError
-from spark.topology.nodes import Column, Line
-from spark.topology.sql import Expression, parse_expression, parse_item
-from spark.topology.tokens import lex
+from spark.topology.sql.expressions import Expression, parse_expression, parse_item
+from spark.topology.sql.tokens import lex
 
 COLUMNS = (
     Column("a", "int"),

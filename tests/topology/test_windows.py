@@ -16,7 +16,7 @@ from spark.topology import (
     Topology,
     TopologyError,
 )
-from spark.topology.nodes import Aggregate, Closed, Scan, Select, Window
+from spark.topology.nodes import Aggregate, ClosedSessions, Scan, Select, Window
 from tests.topology.shop import CLICKS, Shop
 
 MINUTE = TimeWindows.of("1m", grace="10s")
@@ -295,7 +295,7 @@ def test_sessions_tell_what_they_keep_and_when_they_close() -> None:
     assert isinstance(visits, Window)
     assert (visits.kind, visits.size, visits.grace) == ("session", 300_000, 10_000)
     assert visits.fold is not None
-    assert isinstance(ended, Closed)
+    assert isinstance(ended, ClosedSessions)
     assert ended.source == Scan("visits", visits.key, visits.columns)
     assert Topology.from_dict(json.loads(json.dumps(made.to_dict()))) == made
     assert made.describe("visits") == (

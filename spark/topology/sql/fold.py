@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from spark.topology.errors import Place
-from spark.topology.nodes import Fold, Partial, Window, is_stream
-from spark.topology.roles import depths, roles
-from spark.topology.sql import aggregate_calls, parse_expression
-from spark.topology.tokens import Sql, lex
+from spark.topology.sql.expressions import aggregate_calls, parse_expression
+from spark.topology.sql.roles import depths, roles
+from spark.topology.sql.tokens import Sql, lex
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from collections.abc import Iterable
 
-    from spark.topology.nodes import Aggregate
+How = Literal["sum", "min", "max"]
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -28,6 +27,26 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _SUMMED = 28
 # An average of decimal(p,s) is decimal(p + 4,s + 4), and a quotient keeps 28 digits behind what it must hold.
 _AVERAGED = 24
+
+
+@dataclass(frozen=True)
+class Partial:
+    """One part of a folded aggregate: the hidden column that stores it, its SQL text, and how two values combine."""
+
+    name: str
+    text: str
+    how: How
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How an aggregate is updated from its old value and the change, without the other rows of its group.
+
+    `select` holds (column, expression over the partials) for every aggregated column. The first partial counts rows.
+    """
+
+    partials: tuple[Partial, ...]
+    select: tuple[tuple[str, str], ...]
 
 
 @dataclass
@@ -39,31 +58,33 @@ class _Partials:
     def __post_init__(self) -> None:
         self.found["sum", "count(1)"] = Partial("_rows", "count(1)", "sum")
 
-    def name(self, how: Literal["sum", "min", "max"], text: str) -> str:
+    def name(self, how: How, text: str) -> str:
         """The hidden column that holds an aggregate."""
         name = f"_partial{len(self.found)}"
         return self.found.setdefault((how, text), Partial(name, text, how)).name
 
 
-class _Whole(Exception):
+class _NeedsAllRows(Exception):
     """An aggregate that needs all rows of its group; says why."""
 
 
-def fold_of(aggregate: Aggregate | Window) -> Fold | str:
-    """How an aggregate folds, or why it does not, in words."""
-    place = Place(f"aggregate by {', '.join(aggregate.by)}", aggregate.line, {"": aggregate.source.columns})
+def fold_of(select: Iterable[tuple[str, str]], place: Place, insert_only: bool) -> Fold | str:
+    """How aggregates fold, or the reason why they do not, in words.
+
+    Args:
+        select: (column, expression over aggregates) for every aggregated column.
+        place: the grouping, with the columns of its source.
+        insert_only: whether the source is a stream, whose groups lose no row.
+    """
     partials = _Partials()
-    select = aggregate.select if isinstance(aggregate, Window) else aggregate.select[len(aggregate.by) :]
     try:
-        folded = tuple(
-            (name, _folded(lex(text, place), partials, only_grows=is_stream(aggregate.source))) for name, text in select
-        )
-    except _Whole as why:
+        folded = tuple((name, _folded(lex(text, place), partials, insert_only)) for name, text in select)
+    except _NeedsAllRows as why:
         return str(why)
     return Fold(tuple(partials.found.values()), folded)
 
 
-def _folded(sql: Sql, partials: _Partials, only_grows: bool) -> str:
+def _folded(sql: Sql, partials: _Partials, insert_only: bool) -> str:
     """An expression with partials in the place of its aggregates."""
     found = roles(sql)
     text, behind = "", 0
@@ -73,7 +94,7 @@ def _folded(sql: Sql, partials: _Partials, only_grows: bool) -> str:
         inner = Sql(sql.text, found.sql.tokens[opened + 1 : close], sql.place)
         first, last = call[0].at, call[-1].at + 1
         part = _part(
-            sql.text[first:last], sql.text[call[opened - start].at + 1 : last - 1], inner, partials, only_grows
+            sql.text[first:last], sql.text[call[opened - start].at + 1 : last - 1], inner, partials, insert_only
         )
         alone = (first, last) == (0, len(sql.text))
         text += sql.text[behind:first] + (part if alone else f"({part})")
@@ -81,13 +102,13 @@ def _folded(sql: Sql, partials: _Partials, only_grows: bool) -> str:
     return text + sql.text[behind:]
 
 
-def _part(call: str, of: str, inner: Sql, partials: _Partials, only_grows: bool) -> str:
+def _part(call: str, of: str, inner: Sql, partials: _Partials, insert_only: bool) -> str:
     """What stands in the place of a call, `of` some arguments."""
     name = call.partition("(")[0].strip().lower()
     depth = depths(inner.tokens)
     several = any(token.is_(",") and depth[index] == 0 for index, token in enumerate(inner.tokens))
     if several or inner.at(0).is_("distinct", "all"):
-        raise _Whole(f"{call} needs all rows of its group")
+        raise _NeedsAllRows(f"{call} needs all rows of its group")
     match name:
         case "count" | "count_if":
             return partials.name("sum", call)
@@ -95,25 +116,29 @@ def _part(call: str, of: str, inner: Sql, partials: _Partials, only_grows: bool)
             _check_stores(call, of, inner)
             return partials.name("min" if name == "min" else "max", call)
         case "sum" | "avg" | "mean":
-            return _summed(name, of, parse_expression(of, inner.place).type or "", partials, only_grows)
+            return _summed(name, of, parse_expression(of, inner.place).type or "", partials, insert_only)
         case _:
-            raise _Whole(f"{call} needs all rows of its group")
+            raise _NeedsAllRows(f"{call} needs all rows of its group")
 
 
 def _check_stores(call: str, of: str, inner: Sql) -> None:
     """Refuse to keep a value whose type a table may not be able to hold."""
     kind = parse_expression(of, inner.place).type
     if kind is None or kind.startswith(("map", "variant")):
-        raise _Whole(f"{call} has a type that only Spark knows; {call.partition('(')[0]}(cast({of} AS ...)) would fold")
+        raise _NeedsAllRows(
+            f"{call} has a type that only Spark knows; {call.partition('(')[0]}(cast({of} AS ...)) would fold"
+        )
 
 
-def _summed(name: str, of: str, kind: str, partials: _Partials, only_grows: bool) -> str:
+def _summed(name: str, of: str, kind: str, partials: _Partials, insert_only: bool) -> str:
     decimal = _DECIMAL.fullmatch(kind.replace(" ", ""))
     digits = int(decimal[1]) if decimal else 0
     exact = kind in _INTEGERS or 0 < digits <= (_SUMMED if name == "sum" else _AVERAGED)
-    if not exact and not (only_grows and kind in ("float", "double")):
+    if not exact and not (insert_only and kind in ("float", "double")):
         is_kind = f"is {kind}" if kind else "has a type that only Spark knows"
-        raise _Whole(f"{of} {is_kind}; an integer, or a decimal of fewer digits, would fold: {name}(cast({of} AS ...))")
+        raise _NeedsAllRows(
+            f"{of} {is_kind}; an integer, or a decimal of fewer digits, would fold: {name}(cast({of} AS ...))"
+        )
     # Nothing summed is 0 here, as it is again when all that was added has been taken away. An average is of doubles
     # in Spark, and never too large: so are integers here.
     summed = f"cast({of} AS decimal(19,0))" if name != "sum" and kind in _INTEGERS else of

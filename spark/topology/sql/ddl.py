@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from spark.topology.columns import Column
 from spark.topology.errors import Place, TopologyError, did_you_mean
-from spark.topology.nodes import Column
-from spark.topology.tokens import Sql, lex
+from spark.topology.sql.tokens import Sql, lex
 
 _ALIASES = {
     "byte": "tinyint",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from spark.topology.ddl import legal_name, quoted
+from spark.topology.columns import Column
 from spark.topology.errors import Place
-from spark.topology.nodes import Column
-from spark.topology.sql import parse_item
-from spark.topology.tokens import texts
+from spark.topology.sql.ddl import legal_name, quoted
+from spark.topology.sql.expressions import parse_item
+from spark.topology.sql.tokens import texts
 
 Selected = tuple[tuple[tuple[str, str], ...], tuple[Column, ...]]
 

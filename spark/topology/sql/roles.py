@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spark.topology.ddl import parse_type
-from spark.topology.tokens import Sql, Token
+from spark.topology.sql.ddl import parse_type
+from spark.topology.sql.tokens import Sql, Token
 
 # A dotted name has its role at its first token; the tokens after it are "part".
 Role = Literal["column", "function", "variable", "constant", "word", "part", "operator"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from spark.topology.ddl import fields, quoted
+from spark.topology.columns import Column
 from spark.topology.errors import Place, TopologyError, did_you_mean, shown
-from spark.topology.functions import is_aggregate, refused_word
-from spark.topology.nodes import Column
-from spark.topology.roles import Roles, closes, depths, roles
-from spark.topology.shape import check_one, check_row_alone, check_shape
-from spark.topology.tokens import Sql, lex, text_of
+from spark.topology.sql.ddl import fields, quoted
+from spark.topology.sql.functions import is_aggregate, refused_word
+from spark.topology.sql.roles import Roles, closes, depths, roles
+from spark.topology.sql.tokens import Sql, lex, text_of
+from spark.topology.sql.validate import check_one, check_row_alone, check_shape
 
 _OWN_TYPES = {"_timestamp": "timestamp", "_topic": "string", "_partition": "int", "_offset": "bigint"}
 # A plan does not hold their types: they are the landing's business.

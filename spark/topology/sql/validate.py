@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from spark.topology.functions import REPLAYED, is_aggregate, refused_aggregate, refused_call, wrong_call
-from spark.topology.roles import Roles, closes, depths
+from spark.topology.sql.functions import REPLAYED, is_aggregate, refused_aggregate, refused_call, wrong_call
+from spark.topology.sql.roles import Roles, closes, depths
 
 _WANT_AN_OPERAND = (
     *(

@@ -96,6 +96,16 @@ def lex(text: str, place: Place) -> Sql:
     return sql
 
 
+def names_in(*texts: str) -> set[str]:
+    """The names that occur in texts which were parsed before, in lower case: of columns, functions, and others."""
+    return {token.name.lower() for text in texts for token in tokens_of(text) if token.is_name}
+
+
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """The tokens of a text that was parsed before."""
+    return lex(text, Place("a plan", None)).tokens
+
+
 def texts(given: object, place: Place) -> tuple[str, ...]:
     """One text, or those of a list."""
     if isinstance(given, str):

@@ -1,0 +1,20 @@
+"""Handles: what a user holds and chains while a topology is written."""
+
+from __future__ import annotations
+
+from spark.topology.handles.handles import Branches, GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
+from spark.topology.handles.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
+
+__all__ = [
+    "Branches",
+    "GlobalKTable",
+    "JoinWindows",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "SessionWindows",
+    "SlidingWindows",
+    "Suppressed",
+    "TimeWindows",
+]

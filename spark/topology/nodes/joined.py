@@ -1,0 +1,58 @@
+"""What all joins have in common: two sides, and a select list over both."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from spark.topology.columns import Column
+from spark.topology.nodes import items
+from spark.topology.nodes.node import AddedColumns, Binary
+
+How = Literal["inner", "left", "outer"]
+
+METHODS: dict[How, str] = {"inner": "join", "left": "left_join", "outer": "outer_join"}
+"""The methods of the handles, by what they do with a row that finds none."""
+
+
+@dataclass(frozen=True)
+class Joined(Binary):
+    """Pairs of a left and a right row.
+
+    `how` says what a missing row means: "inner" has no row, "left" has one with nulls on the right, "outer" has one
+    where either side has one. `select` holds (column, expression over `left.` and `right.`) for every column of
+    `columns`, key columns first.
+    """
+
+    how: How
+    select: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def on_left(self) -> tuple[str, ...]:
+        """Further expressions over left columns that it reads."""
+        return ()
+
+    @property
+    def title(self) -> str:
+        """The method, and both sides."""
+        return f"{METHODS[self.how]} of {self.left.title} with {self.right.title}"
+
+    def pruned(self, read: Set[str]) -> Self:
+        """Both sides without the columns that nothing reads."""
+        select, columns = items.kept(self.select, self.columns, read | set(self.key))
+        left = items.columns_of_side("left", self.left.columns, select)
+        left |= items.columns_in(self.left.columns, *self.on_left)
+        right = items.columns_of_side("right", self.right.columns, select)
+        return replace(
+            self, left=self.left.pruned(left), right=self.right.pruned(right), select=select, columns=columns
+        )
+
+    def without(self, added: AddedColumns) -> Self:
+        """Without the columns that pass on one that a side was given since."""
+        left, right = self.left.without(added), self.right.without(added)
+        passed = items.passed_on("left.", self.left.columns, left.columns)
+        passed |= items.passed_on("right.", self.right.columns, right.columns)
+        select, columns = items.without(self.select, self.columns, passed)
+        return replace(self, left=left, right=right, select=select, columns=columns)

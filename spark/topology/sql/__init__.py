@@ -1,0 +1,1 @@
+"""SQL text: what can be known of types and expressions without Spark."""
