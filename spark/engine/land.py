@@ -26,7 +26,7 @@ from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, Topic
 from spark.engine.kept import keeping
 from spark.engine.position import Cut, Gap, Position, State
 from spark.operators.algebra import col, cols
-from spark.serdes.json import decode
+from spark.serdes.serde import serde
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -195,7 +195,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.when(broken, F.col("_value")).alias("_value"),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
-    decoded = decode(raw, consumed)
+    decoded = serde(consumed.format).decode(raw, consumed)
     if source.kind != "stream":
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:

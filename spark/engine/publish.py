@@ -42,7 +42,7 @@ from spark.engine.step import CHANGES_LOST
 from spark.engine.stream import identity
 from spark.operators.algebra import cols
 from spark.operators.order import micros
-from spark.serdes.json import encode_key, encode_value
+from spark.serdes.serde import serde
 from spark.topology.columns import WINDOW_BOUNDS
 
 if TYPE_CHECKING:
@@ -492,7 +492,8 @@ class Feed:
         """
         plan = self.target.plan
         columns = columns or {column.name: column.type or "string" for column in plan.columns}
-        value = encode_value(tuple(name for name in columns if name not in plan.key))
+        encode = serde(self.target.produced.format)
+        value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
         at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
         # A version from before the table got a column has none of it.
         later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
@@ -504,7 +505,7 @@ class Feed:
             rows = rows.withColumn(
                 "_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0))
             )
-        row = F.struct(encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
+        row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
         return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
 
     def _net(self, changes: DataFrame) -> DataFrame:

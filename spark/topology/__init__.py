@@ -6,11 +6,13 @@ from spark.topology.builder import StreamsBuilder
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.errors import TopologyError
 from spark.topology.handles import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
+from spark.topology.produced import Produced
 from spark.topology.topology import Topology
 
 __all__ = [
     "Consumed",
     "JoinWindows",
+    "Produced",
     "SessionWindows",
     "SlidingWindows",
     "StreamsBuilder",

@@ -10,6 +10,7 @@ from spark.topology.consumed import check_comparable
 from spark.topology.errors import Place
 from spark.topology.model import Settings, Source, Table
 from spark.topology.nodes import Node
+from spark.topology.produced import Produced
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
@@ -60,10 +61,12 @@ def store(state: BuilderState, name: str, plan: Node, line: Line) -> None:
     state.stored.append(Table(name, plan, line=line))
 
 
-def publish(state: BuilderState, topic: str, plan: Node, line: Line) -> None:
+def publish(state: BuilderState, topic: str, produced: object, plan: Node, line: Line) -> None:
     """Ask for a plan's rows to be published; what is not stored yet is, under the topic's name."""
     place = Place(f"{plan.title} to topic {topic}", line, {"": plan.columns})
     legal_topic(topic, place)
+    if not isinstance(produced, Produced):
+        raise place.mistake(f"it is produced as {produced!r}", "write to(topic, Produced.json()), or to(topic)")
     for source in state.sources:
         if source.topic == topic:
             what = f"the topology reads this topic, as {source.kind}() at {source.line}"
@@ -81,4 +84,4 @@ def publish(state: BuilderState, topic: str, plan: Node, line: Line) -> None:
     if stored.topic is not None:
         what = f"{stored.name!r} is published already, to {stored.topic!r}"
         raise place.mistake(what, "a table is published to one topic: read that one, or materialize and publish a view")
-    state.stored[at] = replace(stored, topic=topic)
+    state.stored[at] = replace(stored, topic=topic, produced=produced)

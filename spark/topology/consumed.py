@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
@@ -27,7 +26,7 @@ class Consumed:
     `again` are columns of the key that the value has too: they are no columns more, and must say the same.
     """
 
-    format: Literal["json"]
+    format: str
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     timestamp: str | None = None
@@ -48,18 +47,10 @@ class Consumed:
                 the same type, and a record in which the two differ goes into quarantine.
             timestamp: the column that is the event time; without one, the time of Kafka's record is.
         """
-        line = user_line()
-        keys = parse_columns(key, Place("Consumed.json key", line))
-        values = parse_columns(value, Place("Consumed.json value", line))
-        kept = tuple(column for column in values if column_named(column.name, keys) is None)
-        place = Place("Consumed.json", line, {"key": keys, "value": values})
-        check_key(keys, place)
-        _check_same_types(keys, values, place)
-        check_comparable(kept, place)
-        _check_landed(kept, place)
-        time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
-        again = tuple(column for column in values if column not in kept)
-        return Consumed("json", keys, kept, time, again)
+        place = Place("Consumed.json", user_line())
+        consumed = _declared("json", key, value, timestamp, place)
+        _check_json_maps(consumed.value, replace(place, columns={"key": consumed.key, "value": consumed.value}))
+        return consumed
 
 
 @checks_calls
@@ -71,6 +62,20 @@ class Versioned:
     """
 
     history: str
+
+
+def _declared(format_: str, key: str, value: str, timestamp: str | None, place: Place) -> Consumed:
+    """Columns declared as DDL text, by the rules that hold for every format."""
+    keys = parse_columns(key, replace(place, node=f"{place.node} key"))
+    values = parse_columns(value, replace(place, node=f"{place.node} value"))
+    kept = tuple(column for column in values if column_named(column.name, keys) is None)
+    place = replace(place, columns={"key": keys, "value": values})
+    check_key(keys, place)
+    _check_same_types(keys, values, place)
+    check_comparable(kept, place)
+    time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
+    again = tuple(column for column in values if column not in kept)
+    return Consumed(format_, keys, kept, time, again)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:
@@ -92,8 +97,8 @@ def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
             raise place.mistake(what, f"make {column.name} a string, which keeps the JSON text, or a struct")
 
 
-def _check_landed(columns: tuple[Column, ...], place: Place) -> None:
-    """Refuse columns that JSON cannot be read as."""
+def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse maps that JSON cannot be read as."""
     for column in columns:
         kind = column.type or ""
         if kind.startswith("map<") and not kind.startswith("map<string,"):

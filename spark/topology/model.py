@@ -8,6 +8,7 @@ from typing import Literal
 from spark.topology.columns import Line
 from spark.topology.consumed import Consumed
 from spark.topology.nodes import LANDING, Node, Scan
+from spark.topology.produced import JSON, Produced
 
 SourceKind = Literal["table", "global_table", "stream"]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
@@ -34,13 +35,14 @@ class Table:
     """A stored table: its name, and the plan over other stored tables that its rows must equal.
 
     `followed`: it is a stream that another table reads, so its records keep their place in the order of time.
-    `topic`: where its changes, or a stream's records, are published; None if they are not.
+    `topic`: where its changes, or a stream's records, are published, as `produced`; None if they are not.
     """
 
     name: str
     plan: Node
     followed: bool = False
     topic: str | None = None
+    produced: Produced = JSON
     line: Line | None = field(default=None, compare=False, repr=False)
 
     @property

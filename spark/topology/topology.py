@@ -16,6 +16,7 @@ from spark.topology.model import Settings as Settings
 from spark.topology.model import Source as Source
 from spark.topology.model import Table as Table
 from spark.topology.nodes import KINDS, AddedColumns, Node
+from spark.topology.produced import Produced
 from spark.topology.serialization import Plain, from_plain, to_plain
 from spark.topology.sql.fold import Fold, Partial
 
@@ -123,7 +124,8 @@ class Topology:
 
 
 _KINDS: Final = {
-    kind.__name__.lower(): kind for kind in (*KINDS, Column, Consumed, Fold, Partial, Settings, Source, Table, Topology)
+    kind.__name__.lower(): kind
+    for kind in (*KINDS, Column, Consumed, Fold, Partial, Produced, Settings, Source, Table, Topology)
 }
 
 

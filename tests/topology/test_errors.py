@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from spark.topology import Consumed, JoinWindows, StreamsBuilder, TimeWindows, Topology, TopologyError, Versioned
+from spark.topology import (
+    Consumed,
+    JoinWindows,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    TopologyError,
+    Versioned,
+)
 from spark.topology.handles import KStream, KTable
 from tests.topology.shop import CLICKS, CUSTOMERS, ORDERS, PRODUCTS, Shop
 
@@ -687,6 +696,14 @@ def test_what_waited_would_be_late_in_windows(reads: Callable[[Shop, KStream], K
     with pytest.raises(TopologyError) as caught:
         shop.builder.build()
     assert "join of clicks with prices emits its records when their grace is over" in str(caught.value)
+
+
+def test_a_topic_is_produced_in_a_format_that_there_is() -> None:
+    shop = Shop()
+    with pytest.raises(TopologyError, match=r"it is produced as 'json'\n.*\n  write to\(topic, Produced.json\(\)\)"):
+        shop.orders.to("orders-again", "json")  # type: ignore[arg-type]  # what a user may write
+    shop.orders.to("orders-again", Produced.json())
+    assert shop.builder.build().table("orders").produced == Produced.json()
 
 
 def test_what_waited_is_looked_up_from_and_counted() -> None:

@@ -15,6 +15,7 @@ from spark.topology.handles.handle import Handle, Joinable, Kind, check_same_bui
 from spark.topology.handles.windowing import Lengths, lengths
 from spark.topology.handles.windows import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from spark.topology.nodes import METHODS, Aggregate, Changes, ClosedSessions, Drive, How, Latest, Node, Window
+from spark.topology.produced import JSON, Produced
 from spark.topology.sql.ddl import legal_name, quoted
 from spark.topology.sql.expressions import parse_aggregate
 from spark.topology.sql.tokens import one_text
@@ -150,13 +151,17 @@ class KTable(Joinable):
         store(self.state, name, self.node, user_line())
         return self
 
-    def to(self, topic: str) -> None:
+    def to(self, topic: str, produced: Produced = JSON) -> None:
         """Publish the changes to a topic: a row that is new or changed as a record, one that goes as a tombstone.
 
-        Rows that are not materialized are stored, as a table of the topic's name. Key and value are JSON, as
-        `Consumed.json` reads them; the columns of a window's bounds are called window_start and window_end.
+        Rows that are not materialized are stored, as a table of the topic's name. The columns of a window's bounds are
+        called window_start and window_end.
+
+        Args:
+            topic: the topic's name.
+            produced: the format of keys and values; `Produced.json()` without it.
         """
-        publish(self.state, topic, self.node, user_line())
+        publish(self.state, topic, produced, self.node, user_line())
 
 
 @checks_calls
@@ -449,9 +454,9 @@ class KStream(Joinable):
         store(self.state, name, self.node, user_line())
         return self
 
-    def to(self, topic: str) -> None:
+    def to(self, topic: str, produced: Produced = JSON) -> None:
         """Publish the records to a topic, as a table's `to`; a record without a value stays one."""
-        publish(self.state, topic, self.node, user_line())
+        publish(self.state, topic, produced, self.node, user_line())
 
 
 class Branches(dict[str, KStream]):
