@@ -20,7 +20,7 @@ from spark.engine.counts import Counted
 from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, emitted
 from spark.engine.tick import AT_ONCE, levels
-from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, rows, still, touched
+from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, is_idle, rows, touched
 from spark.operators.order import reached, told_apart
 from spark.operators.window import begun
 from spark.topology.errors import Place, did_you_mean, user_line
@@ -124,7 +124,7 @@ class Batch:
     before: Pinned
     after: Pinned
     own: DataFrame
-    few: bool = True
+    is_small: bool = True
     time_before: int | None = None
     time_after: int | None = None
     seen: Mapping[str, int] = field(default_factory=dict)
@@ -140,11 +140,11 @@ class Batch:
         """The same rows, computed now: a plan that is read twice is planned twice."""
         return computed(frame)
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
         return frame.isEmpty()
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """Whether the batch changed the table."""
         return len(self.after.tables[scan.table].changed) > 0
 
@@ -162,7 +162,7 @@ class Batch:
         found = [was.rows[key] for key in self.after.tables[scan.table].changed if key in was.rows]
         return self.after.session.createDataFrame(found, was.schema)
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""
         return None
 
@@ -388,7 +388,7 @@ class TopologyTestDriver:
             return Batch(before, after, self._session.createDataFrame(list(was.rows.values()), was.schema))
         empty = {name: replace(stored, rows={}, history=(), clock=Clock()) for name, stored in after.tables.items()}
         nothing = Pinned(self._session, empty)
-        return Batch(nothing, after, self._session.createDataFrame([], "_ int"), few=False)
+        return Batch(nothing, after, self._session.createDataFrame([], "_ int"), is_small=False)
 
     def _emitted(self, table: Table, was: Stored | None, before: Pinned, after: Pinned) -> Stored:
         """A stored stream with what the batch adds to it."""
@@ -397,7 +397,7 @@ class TopologyTestDriver:
             was = Stored(emitted(table, span, 0).schema, {})
         clock, _ = clocked(table.plan, span, was.clock)
         span = span.at(was.clock.time, clock.time, was.clock.seen)
-        if still(table.plan, span):
+        if is_idle(table.plan, span):
             return replace(was, changed={}, clock=clock)
         found = emitted(table, span, self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}

@@ -166,7 +166,7 @@ class Between:
         return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     @cached_property
-    def few(self) -> bool:
+    def is_small(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
         counts = [
             sum(FEW if commit.rows is None else commit.rows for commit in found)
@@ -177,13 +177,13 @@ class Between:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once if they are few."""
-        return self.keeps.keep(frame) if self.few else frame
+        return self.keeps.keep(frame) if self.is_small else frame
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame that was kept has no rows; false where that would have to be computed."""
-        return self.few and frame.isEmpty()
+        return self.is_small and frame.isEmpty()
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
         if scan.table in self._taken:
             # What somebody else changed there is no new offset; reading it says so.
@@ -218,7 +218,7 @@ class Between:
         gained = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
         return placed(scan, gained)
 
-    def alongside(self, scan: Scan) -> DataFrame | None:
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:
         """The records from before the span that may be newer than some of it; None where there are none.
 
         They landed together with it, or behind what was decoded again.
@@ -384,7 +384,7 @@ class Beginning:
     own: DataFrame
     time_after: int | None = None
     time_before: int | None = None
-    few: bool = False
+    is_small: bool = False
     seen: Mapping[str, int] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
 
@@ -401,11 +401,11 @@ class Beginning:
         """Computed as often as it is read: it may be much."""
         return frame
 
-    def none(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
+    def is_empty(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
         """Nobody has counted."""
         return False
 
-    def moved(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
+    def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
         """Everything has."""
         return True
 
@@ -417,7 +417,7 @@ class Beginning:
         """No rows."""
         return self.after.stored(scan).where("false")
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """Nothing was there before."""
         return None
 

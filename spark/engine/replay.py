@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark.engine.changes import Beginning, Between, Pinned, version_of
 from spark.engine.errors import InputChanged
 from spark.engine.stream import Clock, clocked, emitted
-from spark.operators.algebra import present, still, touched
+from spark.operators.algebra import is_idle, present, touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,7 +67,7 @@ def behind(
     ended = clocked(plan, span, begun)[0] if plan.keeps_time else begun
     span = span.at(begun.time, ended.time, begun.seen)
     if plan.is_stream:
-        if still(plan, span):
+        if is_idle(plan, span):
             return own, ended
         return own.unionByName(keeps.keep(emitted(target, span, at.n))), ended
     written = touched(plan, span)

@@ -21,7 +21,7 @@ from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.position import Gated
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
-from spark.operators.algebra import ALL, PRESENT, cols, present, rows, still, touched
+from spark.operators.algebra import ALL, PRESENT, cols, is_idle, present, rows, touched
 from spark.operators.window import begun
 from spark.topology.nodes import Window
 
@@ -310,8 +310,8 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     if source is None:
         return positioned(work)
     _check_types(work, span.own, source)
-    batch = kept(work, source, always=span.few)
-    if not span.few:
+    batch = kept(work, source, always=span.is_small)
+    if not span.is_small:
         return merged(work, batch)
     # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
     keys = batch.select(*cols(work.target.plan.key)).limit(merge.LITERALS + 1).collect()
@@ -350,7 +350,7 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
     """Append what a span adds to a stored stream. None: somebody else made this step."""
     plan = work.target.plan
     work, span, arrived = _timed(work, span)
-    if still(plan, span):
+    if is_idle(plan, span):
         return positioned(work)
     batch = emitted(work.target, span, work.position.n)
     _check_types(work, span.own, batch)

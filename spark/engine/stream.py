@@ -71,12 +71,12 @@ def identity(plan: Node) -> tuple[str, ...]:
 def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
     begun = span.at(was.time)
-    moved = [scan for scan in plan.drivers if span.moved(scan)]
+    moved = [scan for scan in plan.drivers if span.has_changes(scan)]
     # A stored stream's time may go on where a filter left it without a new record. A table's is not its changes': rows
     # that wait for time to close their windows would all come late.
     times = [was.time, *(span.after.time(scan) for scan in plan.drivers if scan.appended)]
     told = [arrivals(span.records(scan), begun) for scan in moved]
-    told += [_seen(scan, span) for scan in plan.versioned_lookups if span.moved(scan)]
+    told += [_seen(scan, span) for scan in plan.versioned_lookups if span.has_changes(scan)]
     if not told:
         return Clock(_latest(times), was.dropped, was.seen), Arrived()
     refused = dropped(plan, begun) if moved else None

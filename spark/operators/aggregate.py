@@ -27,8 +27,8 @@ from spark.operators.algebra import (
     among,
     at,
     cols,
-    gained,
     history,
+    new_records,
     or_absent,
     present,
     previous,
@@ -67,7 +67,7 @@ def _(aggregate: Aggregate, keys: DataFrame | None, now: Snapshot) -> DataFrame:
 def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:
     """The source's rows at its changed keys, as they are now and as they were; a stream only has new ones."""
     if aggregate.source.is_stream:
-        new = gained(aggregate.source, span)
+        new = new_records(aggregate.source, span)
         return None if new is None else new.where("NOT _deleted"), None
     found = touched(aggregate.source, span)
     if found is None:
@@ -91,7 +91,7 @@ def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
 
 def again(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
     """Groups computed from the rows they have now."""
-    return computed(aggregate, among(members(aggregate, span.after), groups, aggregate.by, span.few))
+    return computed(aggregate, among(members(aggregate, span.after), groups, aggregate.by, span.is_small))
 
 
 def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | None, span: Span) -> DataFrame:
@@ -101,7 +101,7 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
     source = came if old is None else came.unionByName(old.withColumn("_part", F.lit("lost")))
     change = span.keep(parts(aggregate, partials, source, "_part"))
     groups = change.select(*cols(aggregate.by)).distinct()
-    were = among(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.few)
+    were = among(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.is_small)
     were = were.select(*cols(aggregate.by), F.lit("were").alias("_part"), *cols(partial.name for partial in partials))
     types = {field.name: field.dataType for field in change.schema}
     net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
@@ -114,7 +114,7 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
         finished(aggregate, fold, together, "CASE WHEN _stale AND _rows > 0 THEN NULL ELSE _rows > 0 END")
     )
     groups = found.where(f"{PRESENT} IS NULL").select(*cols(aggregate.by))
-    if span.none(groups):
+    if span.is_empty(groups):
         return found
     right = again(aggregate, groups, span).withColumn(PRESENT, F.lit(True))
     return found.where(f"{PRESENT} IS NOT NULL").unionByName(right)

@@ -74,7 +74,7 @@ class Span(Protocol):
         """Every input at the later position."""
 
     @property
-    def few(self) -> bool:
+    def is_small(self) -> bool:
         """Whether what changed is little enough to be sent to every task."""
 
     @property
@@ -84,10 +84,10 @@ class Span(Protocol):
     def keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once if they are few: for what an operator reads more than once."""
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame that was kept has no rows; false where that would have to be computed."""
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """Whether the input changed at all across the span."""
 
     def changes(self, scan: Scan) -> DataFrame:
@@ -99,7 +99,7 @@ class Span(Protocol):
     def records(self, scan: Scan) -> DataFrame:
         """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
 
-    def alongside(self, scan: Scan) -> DataFrame | None:
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:
         """The records from before the span that may be newer than some of it; None where there are none."""
 
     @property
@@ -140,9 +140,9 @@ def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noq
 @singledispatch
 def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
     """The rows that touched keys, which are `keys`, had before the span. Cheap where change feeds hold them."""
-    if span.few:
+    if span.is_small:
         return rows(node, keys, span.before)
-    return among(rows(node, ALL, span.before), keys, node.key, few=False)
+    return among(rows(node, ALL, span.before), keys, node.key, broadcast=False)
 
 
 @singledispatch
@@ -161,7 +161,7 @@ def emit(node: Node, span: Span) -> DataFrame:
     def read(source: Node) -> DataFrame:
         if not isinstance(source, Scan):
             return emit(source, span)
-        return span.records(source) if span.moved(source) else span.after.records(source).where("false")
+        return span.records(source) if span.has_changes(source) else span.after.records(source).where("false")
 
     return records(node, read)
 
@@ -189,9 +189,9 @@ def history(node: Node, now: Snapshot) -> DataFrame:
     return records(node, read)
 
 
-def alongside(node: Node, span: Span) -> DataFrame | None:
+def overlapping_records(node: Node, span: Span) -> DataFrame | None:
     """The earlier records of a stateless stream that may be newer than some that the span adds; None if none are."""
-    found = {scan: span.alongside(scan) for scan in node.drivers}
+    found = {scan: span.overlapping_records(scan) for scan in node.drivers}
     if not any(one is not None for one in found.values()):
         return None
 
@@ -203,14 +203,14 @@ def alongside(node: Node, span: Span) -> DataFrame | None:
     return records(node, read)
 
 
-def gained(node: Node, span: Span) -> DataFrame | None:
+def new_records(node: Node, span: Span) -> DataFrame | None:
     """The records that a span adds to a stream. None where no input that drives it has moved."""
-    return emit(node, span) if any(span.moved(scan) for scan in node.drivers) else None
+    return emit(node, span) if any(span.has_changes(scan) for scan in node.drivers) else None
 
 
-def still(node: Node, span: Span) -> bool:
+def is_idle(node: Node, span: Span) -> bool:
     """Whether a span brings an operator neither records nor time, which may go on where a filter left its record."""
-    return not any(span.moved(scan) for scan in node.drivers) and bool(span.time_before == span.time_after)
+    return not any(span.has_changes(scan) for scan in node.drivers) and bool(span.time_before == span.time_after)
 
 
 def col(name: str, of: str | None = None) -> Column:
@@ -225,12 +225,12 @@ def cols(names: Iterable[str], of: str | None = None) -> list[Column]:
 
 def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
     """The rows of a frame at few keys, or all of them."""
-    return frame if keys is None else among(frame, keys, key, few=True)
+    return frame if keys is None else among(frame, keys, key, broadcast=True)
 
 
-def among(frame: DataFrame, keys: DataFrame, key: Iterable[str], few: bool) -> DataFrame:
+def among(frame: DataFrame, keys: DataFrame, key: Iterable[str], broadcast: bool) -> DataFrame:
     """The rows of a frame at some keys; few of them are sent to every task."""
-    return frame.join(F.broadcast(keys) if few else keys, list(key), "left_semi")
+    return frame.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
 
 
 def or_absent(keys: DataFrame, found: DataFrame, node: Node) -> DataFrame:

@@ -44,14 +44,14 @@ def _(join: Join, span: Span) -> DataFrame | None:
         return on_both_sides(join, left, right, span)
     parts = []
     if left is not None:
-        found = rows(join.right, looked_up(join, left) if span.few else ALL, span.after)
-        parts.append(joined(join, left, found, span.few))
+        found = rows(join.right, looked_up(join, left) if span.is_small else ALL, span.after)
+        parts.append(joined(join, left, found, span.is_small))
     if right is not None:
-        lookers = looking_up(join, rows(join.left, ALL, span.after), right, span.few)
+        lookers = looking_up(join, rows(join.left, ALL, span.after), right, span.is_small)
         if left is not None:
             changed = left.select(*cols(join.key))
-            lookers = lookers.join(F.broadcast(changed) if span.few else changed, list(join.key), "left_anti")
-        parts.append(joined(join, lookers.withColumn(PRESENT, F.lit(True)), present(right), span.few))
+            lookers = lookers.join(F.broadcast(changed) if span.is_small else changed, list(join.key), "left_anti")
+        parts.append(joined(join, lookers.withColumn(PRESENT, F.lit(True)), present(right), span.is_small))
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
@@ -62,7 +62,7 @@ def _(join: Join, keys: DataFrame | None, now: Snapshot) -> DataFrame:
         return either(join, rows(join.left, keys, now), rows(join.right, theirs, now))
     left = rows(join.left, keys, now).withColumn(PRESENT, F.lit(True))
     right = rows(join.right, ALL if keys is None else looked_up(join, left), now)
-    return present(joined(join, left, right, few=keys is not None))
+    return present(joined(join, left, right, broadcast=keys is not None))
 
 
 def kept(side: Node, span: Span) -> DataFrame | None:
@@ -83,19 +83,19 @@ def looked_up(join: Join, left: DataFrame) -> DataFrame:
     return with_on(join, left).select(*on)
 
 
-def looking_up(join: Join, left: DataFrame, right: DataFrame, few: bool) -> DataFrame:
+def looking_up(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> DataFrame:
     """The left rows that look up one of some right keys."""
     keys = right.select(*(col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)))
     on = F.expr(" AND ".join(f"({text}) = _key{i}" for i, text in enumerate(join.on)))
-    return left.alias("left").join(F.broadcast(keys) if few else keys, on, "left_semi")
+    return left.alias("left").join(F.broadcast(keys) if broadcast else keys, on, "left_semi")
 
 
-def joined(join: Join, left: DataFrame, right: DataFrame, few: bool) -> DataFrame:
+def joined(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> DataFrame:
     """One row per left row, with what it looks up; absent where it, or in an inner join its right row, is missing."""
     keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
     found = right.select("*", *keys, F.lit(True).alias("_found")).alias("right")
     on = F.expr(" AND ".join(f"left._on{i} = right._key{i}" for i in range(len(join.on))))
-    pairs = with_on(join, left).alias("left").join(F.broadcast(found) if few else found, on, "left_outer")
+    pairs = with_on(join, left).alias("left").join(F.broadcast(found) if broadcast else found, on, "left_outer")
     here = f"left.{PRESENT}" if join.how == "left" else f"(left.{PRESENT} AND right._found IS NOT NULL)"
     computed = [
         F.expr(f"left.{quoted(name)}" if name in join.key else f"CASE WHEN {here} THEN {text} END").alias(name)
@@ -113,7 +113,7 @@ def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, s
     if not changed:
         return None
     keys = span.keep(reduce(DataFrame.unionByName, changed).distinct())
-    return or_absent(keys, rows(join, keys if span.few else ALL, span.after), join)
+    return or_absent(keys, rows(join, keys if span.is_small else ALL, span.after), join)
 
 
 def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:

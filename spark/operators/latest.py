@@ -23,12 +23,12 @@ from spark.operators.algebra import (
     STREAMED,
     Snapshot,
     Span,
-    alongside,
     among,
     at,
     cols,
-    gained,
     history,
+    new_records,
+    overlapping_records,
     present,
     rows,
     touched,
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 @touched.register(Latest)
 def _(latest: Latest, span: Span) -> DataFrame | None:
-    new = gained(latest.source, span)
+    new = new_records(latest.source, span)
     if new is None:
         return None
-    earlier = alongside(latest.source, span) if latest.by_arrival else None
+    earlier = overlapping_records(latest.source, span) if latest.by_arrival else None
     if latest.by_arrival and earlier is None:
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
     if earlier is not None:
-        return newest(latest, new.unionByName(among(earlier, keys, latest.key, span.few)))
-    return newest(latest, among(history(latest.source, span.after), keys, latest.key, span.few))
+        return newest(latest, new.unionByName(among(earlier, keys, latest.key, span.is_small)))
+    return newest(latest, among(history(latest.source, span.after), keys, latest.key, span.is_small))
 
 
 @rows.register(Latest)

@@ -19,18 +19,18 @@ from spark.operators.algebra import (
     ALL,
     PLACED,
     PRESENT,
-    alongside,
     col,
     cols,
     dropped,
     emit,
-    gained,
+    new_records,
+    overlapping_records,
     records,
     refused,
     rows,
 )
+from spark.operators.as_of import changed, newer, row
 from spark.operators.order import LEFT, TABLE, place
-from spark.operators.told import changed, newer, row
 from spark.topology.nodes import Lookup
 
 if TYPE_CHECKING:
@@ -53,11 +53,13 @@ def _(lookup: Lookup, span: Span) -> DataFrame:
         return chosen(lookup, versioned.looked_up(lookup, span))
     on = [F.expr(text).alias(f"_on{i}") for i, text in enumerate(lookup.on)]
     events = emit(lookup.left, span).where("NOT _deleted").alias("left").select("*", *on)
-    told = gained(lookup.as_of, span) if lookup.as_of is not None else None
+    told = new_records(lookup.as_of, span) if lookup.as_of is not None else None
     right = rows(lookup.right, ALL, span.after if lookup.as_of is None else span.before)
     pairs = looked_up(lookup, events, right)
     if told is not None and lookup.as_of is not None:
-        pairs = as_of(lookup, pairs, changed(lookup.right, newer(lookup.right, told, alongside(lookup.as_of, span))))
+        pairs = as_of(
+            lookup, pairs, changed(lookup.right, newer(lookup.right, told, overlapping_records(lookup.as_of, span)))
+        )
     return chosen(lookup, pairs)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @touched.register(Scan)
 def _(scan: Scan, span: Span) -> DataFrame | None:
-    return span.changes(scan) if span.moved(scan) else None
+    return span.changes(scan) if span.has_changes(scan) else None
 
 
 @rows.register(Scan)

@@ -53,7 +53,7 @@ def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
         found = new
     else:
         new = span.keep(new)
-        reachable = among(span.own, new.select(*cols(window.by)).distinct(), window.by, span.few)
+        reachable = among(span.own, new.select(*cols(window.by)).distinct(), window.by, span.is_small)
         reachable = reachable.where(~_is_closed(window.size + window.grace, span.time_before))
         reachable = reachable.withColumn(NEWEST.name, F.struct(*cols(OURS)))
         start, end = F.unix_millis(START), F.unix_millis(END)
@@ -115,7 +115,7 @@ def _(closed: ClosedSessions, span: Span) -> DataFrame | None:
     before = span.before.time(scan)
     newly = rows(closed, ALL, span.after).where(F.coalesce(~_is_closed(closed.wait, before), F.lit(True)))
     newly = newly.withColumn(PRESENT, F.lit(True))
-    if not span.moved(scan):
+    if not span.has_changes(scan):
         return None if bool(before == span.after.time(scan)) else newly
     now = _is_closed(closed.wait, span.after.time(scan))
     changes = span.changes(scan)  # of closed sessions, only a rebuild makes any

@@ -36,12 +36,12 @@ from spark.operators.algebra import (
     col,
     cols,
     emit,
-    gained,
     history,
+    new_records,
     rows,
 )
+from spark.operators.as_of import changed, row
 from spark.operators.order import micros, stream_time
-from spark.operators.told import changed, row
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def table_time(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
     """What is asked for, with the table's own time where it is (`_known`): the greatest timestamp among its records."""
     assert lookup.as_of is not None
     assert lookup.history is not None
-    new = gained(lookup.as_of, span)
+    new = new_records(lookup.as_of, span)
     # The table's own time is no later than the time reached: in time the history reaches every record.
-    if new is None or span.none(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
+    if new is None or span.is_empty(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
         return asked.withColumn("_known", F.col("_seen"))
     keyed_of = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in lookup.as_of.key))
     marks = keyed_of.select(*span.apart, F.col("_reached").alias("_when"), micros().alias("_mark"))
@@ -102,7 +102,7 @@ def released(lookup: Lookup, new: DataFrame, span: Span) -> DataFrame:
     `_reached` is the time that let them go.
     """
     assert lookup.grace is not None
-    moved = [scan for scan in lookup.left.drivers if span.moved(scan)]
+    moved = [scan for scan in lookup.left.drivers if span.has_changes(scan)]
     if not moved:  # nothing passes but with a record
         return new
     keyless = F.expr(" OR ".join(f"({text}) IS NULL" for text in lookup.on))
@@ -129,11 +129,11 @@ def known(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
     """The versions that may be the ones that are asked for."""
     assert lookup.as_of is not None
     keys = asked.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct()
-    stored = rows(lookup.right, span.keep(keys) if span.few else ALL, span.before)
+    stored = rows(lookup.right, span.keep(keys) if span.is_small else ALL, span.before)
     there = as_versions(
         lookup, stored.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)})
     )
-    gains = gained(lookup.as_of, span)
+    gains = new_records(lookup.as_of, span)
     new = there.where("false") if gains is None else as_versions(lookup, changed(lookup.right, gains))
     older = earlier(lookup, asked, there, new, span)
     return there.unionByName(new) if older is None else there.unionByName(new).unionByName(older)
@@ -150,10 +150,10 @@ def earlier(lookup: Lookup, asked: DataFrame, stored: DataFrame, new: DataFrame,
     near = asked.join(here, ons(lookup), "left_outer").join(came, ons(lookup), "left_outer")
     unsure = near.where("(_newest IS NULL OR _newest > _time) AND (_time < _seen OR _oldest <= _seen)")
     keys = span.keep(unsure.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct())
-    if span.none(keys):
+    if span.is_empty(keys):
         return None
     return as_versions(
-        lookup, changed(lookup.right, among(history(lookup.as_of, span.before), keys, lookup.right.key, span.few))
+        lookup, changed(lookup.right, among(history(lookup.as_of, span.before), keys, lookup.right.key, span.is_small))
     )
 
 
@@ -181,7 +181,7 @@ def newest(lookup: Lookup, asked: DataFrame, versions: DataFrame) -> DataFrame:
 
 def unforeseen(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
     """The same, where the newest version came only later: those look through all the versions of their key."""
-    if span.none(found.where("_told.since > _at")):
+    if span.is_empty(found.where("_told.since > _at")):
         return found
     keys = [F.col(on).alias(f"{on}_of") for on in ons(lookup)]
     then = versions.select(*keys, F.col("_time").alias("_then"), "_order", F.col("_told").alias("_version"))

@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.aggregate import NEWEST, in_a_group
-from spark.operators.algebra import OURS, PRESENT, among, cols, dropped, emit, history, present, refused, still, touched
+from spark.operators.algebra import (
+    OURS,
+    PRESENT,
+    among,
+    cols,
+    dropped,
+    emit,
+    history,
+    is_idle,
+    present,
+    refused,
+    touched,
+)
 from spark.operators.order import millis, stream_time
 from spark.operators.session import sessions
 from spark.topology.columns import WINDOW_BOUNDS
@@ -36,7 +48,7 @@ if TYPE_CHECKING:
 
 @touched.register(Window)
 def _(window: Window, span: Span) -> DataFrame | None:
-    return None if still(window, span) else changed(window, span)
+    return None if is_idle(window, span) else changed(window, span)
 
 
 def changed(window: Window, span: Span) -> DataFrame:
@@ -50,7 +62,7 @@ def changed(window: Window, span: Span) -> DataFrame:
     else:
         members = span.keep(members)
         gained = members.where("_new").select(*cols(window.by), "_start").distinct()
-        found = among(members, gained, (*window.by, "_start"), span.few)
+        found = among(members, gained, (*window.by, "_start"), span.is_small)
     return computed(window, found).withColumn(PRESENT, F.lit(True))
 
 

@@ -309,7 +309,7 @@ class Spans:
     time_after: SparkColumn | int | None
     seen: Mapping[str, int | SparkColumn] = field(default_factory=dict)
     apart: tuple[str, ...] = ("world",)
-    few: bool = True
+    is_small: bool = True
 
     def at(
         self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None
@@ -321,11 +321,11 @@ class Spans:
         """The same rows, computed now."""
         return computed(frame)
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
         return frame.isEmpty()
 
-    def moved(self, scan: Scan) -> bool:  # noqa: ARG002
+    def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002
         """Every input did, in some case."""
         return True
 
@@ -337,7 +337,7 @@ class Spans:
         """Nor for what was there."""
         raise NotImplementedError
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""
         return None
 

@@ -195,7 +195,7 @@ def test_an_input_that_did_not_move_touches_nothing(session: SparkSession, still
     before, after = Frames(session, world.before, []), Frames(session, unmoved, [])
     own = rows(plan, ALL, before)
     was, now = keyed(plan, own), keyed(plan, rows(plan, ALL, after))
-    found = touched(plan, Moves(before, after, frozenset(still), few=True, own=own))
+    found = touched(plan, Moves(before, after, frozenset(still), is_small=True, own=own))
     is_touched = {} if found is None else keyed(plan, found)
     assert (found is None) == (still == {"a", "b"})
     assert {key for key in was | now if was.get(key) != now.get(key)} <= is_touched.keys()
@@ -206,8 +206,8 @@ def test_a_lookup_only_join_is_touched_by_its_left_side_alone(session: SparkSess
     world = worlds(seed=2, count=WORLDS, names="ab")
     before, after = Frames(session, world.before, []), Frames(session, world.after, [])
     own = rows(plan, ALL, before)
-    assert touched(plan, Moves(before, after, frozenset("a"), few=True, own=own)) is None
-    found = touched(plan, Moves(before, after, frozenset("b"), few=True, own=own))
+    assert touched(plan, Moves(before, after, frozenset("a"), is_small=True, own=own)) is None
+    found = touched(plan, Moves(before, after, frozenset("b"), is_small=True, own=own))
     assert found is not None
     now = keyed(plan, rows(plan, ALL, after))
     assert {key: row[:-1] for key, row in keyed(plan, found).items() if row[-1]} == {

@@ -57,9 +57,9 @@ class Stale:
         return self.span.before
 
     @property
-    def few(self) -> bool:
+    def is_small(self) -> bool:
         """As it is."""
-        return self.span.few
+        return self.span.is_small
 
     @property
     def own(self) -> DataFrame:
@@ -86,17 +86,17 @@ class Stale:
         """As it is."""
         return self.span.apart
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """As it is."""
-        return self.span.none(frame)
+        return self.span.is_empty(frame)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """As it is."""
         return self.span.keep(frame)
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """As it is."""
-        return self.span.moved(scan)
+        return self.span.has_changes(scan)
 
     def changes(self, scan: Scan) -> DataFrame:
         """As it is."""
@@ -110,9 +110,9 @@ class Stale:
         """As it is."""
         return self.span.records(scan)
 
-    def alongside(self, scan: Scan) -> DataFrame | None:
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:
         """As it is."""
-        return self.span.alongside(scan)
+        return self.span.overlapping_records(scan)
 
 
 def nothing(frame: DataFrame) -> DataFrame:

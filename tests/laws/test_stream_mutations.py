@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from spark.operators import as_of as seen_as_of
 from spark.operators import lookup, order, stream_join, versioned
-from spark.operators import told as lookup_told
 from spark.operators.algebra import PRESENT
 from tests.laws import streams
 from tests.laws.test_stream_laws import KINDS, MEANING
@@ -165,7 +165,7 @@ BUGS = {
     "a row that was deleted is still found": Bug(
         lookup,
         "changed",
-        lambda right, told, changed=lookup_told.changed: changed(right, told).withColumn(PRESENT, F.lit(True)),
+        lambda right, told, changed=seen_as_of.changed: changed(right, told).withColumn(PRESENT, F.lit(True)),
         "table, inner",
         "records",
     ),

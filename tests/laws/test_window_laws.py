@@ -248,7 +248,7 @@ class Prolonged:
     after: Sessions
     changed: DataFrame
 
-    def moved(self, scan: Scan) -> bool:  # noqa: ARG002  # there is one
+    def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # there is one
         """They have."""
         return True
 
@@ -263,7 +263,7 @@ class Worlds:
 
     before: Landed
     new: DataFrame
-    few: bool
+    is_small: bool
     time_before: Computed | None
     time_after: Computed
     own: DataFrame
@@ -272,7 +272,7 @@ class Worlds:
         """The new records."""
         return reached(self.new)
 
-    def moved(self, scan: Scan) -> bool:  # noqa: ARG002
+    def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002
         """They have."""
         return True
 

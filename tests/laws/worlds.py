@@ -123,7 +123,7 @@ class Moves:
     before: Frames
     after: Frames
     still: frozenset[str]
-    few: bool
+    is_small: bool
     own: DataFrame
     time_before: int | None = None
     time_after: int | None = None
@@ -134,11 +134,11 @@ class Moves:
         """Computed as often as it is read."""
         return frame
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows, if it was kept."""
-        return self.few and frame.isEmpty()
+        return self.is_small and frame.isEmpty()
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """Whether the input takes part in the span."""
         return scan.table not in self.still
 
@@ -162,6 +162,6 @@ class Moves:
         """The records of the later batches."""
         return reached(self.after.decoded(scan).where(F.col("_batch") > 1))
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""
         return None

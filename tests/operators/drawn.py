@@ -41,7 +41,7 @@ class DrawnSpan:
 
     after: Drawn
     changed: Mapping[str, DataFrame]
-    few: bool = True
+    is_small: bool = True
     before: Drawn = field(default_factory=lambda: Drawn({}))
     time_before: int | Column | None = None
     time_after: int | Column | None = None
@@ -57,11 +57,11 @@ class DrawnSpan:
         """No drawn table folds into its own rows."""
         raise NotImplementedError
 
-    def none(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
         return frame.isEmpty()
 
-    def moved(self, scan: Scan) -> bool:
+    def has_changes(self, scan: Scan) -> bool:
         """An input moved if changes of it were drawn."""
         return scan.table in self.changed
 
@@ -77,7 +77,7 @@ class DrawnSpan:
         """The drawn new records of a landing."""
         return reached(decoded(self.changed[scan.table]))
 
-    def alongside(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""
         return None
 
@@ -97,6 +97,6 @@ class Draw:
         """A snapshot of tables drawn by name."""
         return Drawn({name: with_ours(table(self.session, text)) for name, text in texts.items()})
 
-    def span(self, after: Drawn, few: bool = True, **changed: str) -> DrawnSpan:
+    def span(self, after: Drawn, is_small: bool = True, **changed: str) -> DrawnSpan:
         """A span that ends at a snapshot, with the changes of some inputs drawn by name."""
-        return DrawnSpan(after, self.now(**changed).frames, few)
+        return DrawnSpan(after, self.now(**changed).frames, is_small)

@@ -41,7 +41,7 @@ class Operators:
         """The keys that a span touched, with their rows after it."""
         session: Any = span.after.session
         lake, after = session.engine.lake, span.after
-        if not any(span.moved(scan) for scan in plan.scans):
+        if not any(span.has_changes(scan) for scan in plan.scans):
             return None
         keys: set[Any] = set()
         for name in after.inputs:
