@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+import grpc
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -130,12 +133,32 @@ class Engine:
         return session
 
     def _answers(self) -> None:
-        """Look whether somebody listens at a remote engine's address: Spark's own client would try for minutes."""
+        """Look whether a Spark Connect server answers at a remote address: Spark's own client would try for minutes.
+
+        What listens there may be no engine, or one whose certificate nobody trusts: then no channel gets ready.
+        """
         host, _, port = (self.address or "").removeprefix("sc://").rstrip("/").partition(":")
         try:
             socket.create_connection((host, int(port or DEFAULT_PORT)), CONNECTS).close()
         except OSError as error:
             raise ServerFailed(f"no engine answers at {self.address} (SPARK_REMOTE): {error}") from error
+        try:
+            channel = DefaultChannelBuilder(self.remote or "").toChannel()
+        except PySparkException:  # its text holds the URL, and that may hold a token
+            raise ServerFailed(
+                f"SPARK_REMOTE={self.address} has parameters that Spark Connect does not take: write "
+                "sc://host:port/;name=value;name=value, with any other character of a value as %XX"
+            ) from None
+        try:
+            grpc.channel_ready_future(channel).result(CONNECTS)
+        except grpc.FutureTimeoutError:
+            raise ServerFailed(
+                f"what listens at {self.address} (SPARK_REMOTE) does not answer as Spark Connect within {CONNECTS} "
+                "seconds: is it another server, or one that asks for TLS (use_ssl=true), or whose certificate is not "
+                "trusted here?"
+            ) from None
+        finally:
+            channel.close()
 
     def stop(self) -> None:
         """End the server, if it is ours."""

@@ -237,9 +237,16 @@ class TopologyTestDriver:
             what = f"the topology {self._topology.name} reads no topic {topic!r}"
             raise place.mistake(what, f"write one of {', '.join(topics)}{did_you_mean(topic, topics)}")
         source = self._topology.source(topic)
+        for what, number in (("timestamp", timestamp), ("partition", partition)):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise place.mistake(f"{what} is {number!r}", f"write {what}= as a whole number")
+        try:
+            sent = _bytes(key), _bytes(value)
+        except (TypeError, ValueError) as error:
+            raise place.mistake(f"JSON cannot hold it: {error}", "write decimals and times as text") from None
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
-        record = (_bytes(key), _bytes(value), topic, partition, offset, timestamp)
+        record = (*sent, topic, partition, offset, timestamp)
         on_purpose = key is None or isinstance(key, bytes) or isinstance(value, bytes)
         self._piped.append(Piped(source, record, None if on_purpose else place))
         if self._size is not None and len(self._piped) >= self._size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -110,6 +111,10 @@ def test_what_is_mistyped_is_named(session: SparkSession) -> None:
         driver.pipe("order", key=1, value=None)
     with pytest.raises(TopologyError, match="there is no table"):
         driver.table("name")
+    with pytest.raises(TopologyError, match=r"JSON cannot hold it: .*Decimal.*\n(.*\n)*.*at tests/test_testing.py:"):
+        driver.pipe("orders", key=1, value={"amount": Decimal(1)})
+    with pytest.raises(TopologyError, match="timestamp is '2026-01-01'"):
+        driver.pipe("orders", key=1, value=None, timestamp="2026-01-01")  # type: ignore[arg-type]  # what is mistyped
     with pytest.raises(ValueError, match='write "each", "all", or a number from 1'):
         TopologyTestDriver(topology(), 0, session)
 

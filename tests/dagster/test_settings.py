@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from dagster_project.settings import Settings, SettingsError
+from resources import engine
 from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
 from resources.process import ServerFailed, free_port
@@ -80,3 +82,23 @@ def test_a_remote_engine_where_nobody_listens_is_named_at_once_and_its_token_nev
     with pytest.raises(ServerFailed, match=r"no engine answers at sc://127.0.0.1:\d+ \(SPARK_REMOTE\)") as failed:
         settings.tidetable().engine.session()
     assert "hidden" not in f"{failed.value}{settings}{settings.tidetable().engine}"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("", "does not answer as Spark Connect"),
+        (";use_ssl=true;token=hidden", "does not answer as Spark Connect"),
+        (";token=hidden=", "has parameters that Spark Connect does not take"),
+        (";hidden", "has parameters that Spark Connect does not take"),
+    ],
+)
+def test_what_listens_and_is_no_engine_is_named_soon_and_no_token(
+    monkeypatch: pytest.MonkeyPatch, parameters: str, said: str
+) -> None:
+    monkeypatch.setattr(engine, "CONNECTS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        remote = f"sc://127.0.0.1:{listening.getsockname()[1]}/{parameters}"
+        with pytest.raises(ServerFailed, match=said) as failed:
+            Settings(spark_remote=remote).tidetable().engine.session()
+    assert "hidden" not in str(failed.value)

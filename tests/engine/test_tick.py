@@ -129,7 +129,7 @@ def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, D
     [
         ("10 div v", "DIVIDE_BY_ZERO", "the row: id 2"),
         ("cast(text AS int)", "'two' of the type \"STRING\" cannot be cast", "the row: id 2"),
-        ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0", ""),
+        ("if(v = 0, raise_error('v must not be 0'), v)", "v must not be 0", "the row: id 2"),
         ("`no_such_function`(v)", "no_such_function", ""),
     ],
 )
