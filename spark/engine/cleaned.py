@@ -7,7 +7,8 @@ any more gets a tombstone, in the commit that lands what is left. It takes one o
 timestamp of the row that it deletes: when the key was deleted, nobody knows any more.
 
 Only compaction says that. A row whose record is before the first offset of its partition stays: retention, or somebody,
-removed that, and Kafka Streams would keep the row too.
+removed that, and Kafka Streams would keep the row too. Of a topic that is not compacted every other record is there, so
+that a comparison finds nothing; where the cluster does not tell, it is made.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from spark.engine.errors import OffsetsExpired
-from spark.operators.algebra import col, cols
+from spark.operators.algebra import OURS, col, cols
+from spark.topology.nodes import Latest, inputs, is_stream, scans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Set
 
     from pyspark.sql import DataFrame
 
     from spark.engine.doors import Kafka
     from spark.engine.kept import Kept
     from spark.engine.position import Position
-    from spark.topology.topology import Source
+    from spark.topology.nodes import Node
+    from spark.topology.topology import Source, Topology
 
 LEEWAY = 3_600_000
 """Milliseconds that may pass from a cut to the end of the landing that reads up to it."""
@@ -37,32 +40,46 @@ DAY = 86_400_000
 """Kafka's default of `delete.retention.ms`: what is taken where the cluster tells nobody of us."""
 
 
+def newest_of(topology: Topology, source: Source) -> list[Latest]:
+    """What holds the newest record of every key of a source, or of a stream that comes of it.
+
+    It alone has rows that a tombstone deletes; to everything else, a record that is gone did nothing.
+    """
+    found: list[Latest] = []
+    read = {source.landing}
+    for table in topology.tables:
+        found += _newest(table.plan, read)
+        if is_stream(table.plan) and any(scan.table in read for scan in table.inputs):
+            read.add(table.name)
+    return found
+
+
+def _newest(node: Node, read: Set[str]) -> Iterator[Latest]:
+    if isinstance(node, Latest) and any(scan.table in read for scan in scans(node.source)):
+        yield node
+    for source in inputs(node):
+        yield from _newest(source, read)
+
+
 def may_miss(kafka: Kafka, source: Source, was: Position, now: int) -> bool:
-    """Whether tombstones may be gone that were written since a landing last read its topic to the end.
+    """Whether tombstones may be gone that were written since something landed last.
+
+    A topic that is idle lands nothing, so that may be longer ago than it was read. Where it is, and no tombstone is
+    gone, a comparison finds none.
 
     Args:
-        kafka: where the topic is.
-        source: a table, or a global table; of a stream a record that is gone deletes nothing.
+        kafka: where the topic is. What it does not tell is taken to be so that tombstones may be gone.
+        source: the topic.
         was: the landing's position.
         now: milliseconds since 1970.
-
-    Raises:
-        OffsetsExpired: it may be, and the cluster does not tell whether the topic is compacted.
     """
-    if source.kind == "stream" or was.n == 0:
+    if was.n == 0:
         return False
-    config = kafka.topic_config(source.topic)
-    if config is not None and "compact" not in config.get("cleanup.policy", ""):
+    config = kafka.topic_config(source.topic) or {}
+    if "compact" not in config.get("cleanup.policy", "compact"):
         return False
-    kept = DAY if config is None else int(config.get("delete.retention.ms", DAY))
-    if was.read_at is not None and now - was.read_at < kept - min(LEEWAY, kept // 2):
-        return False
-    if config is None:
-        raise OffsetsExpired(
-            f"topic {source.topic} was not read for about a day, and Kafka does not tell us whether it is compacted: "
-            f"tombstones may be gone. Allow us the operation DescribeConfigs on it (an ACL)"
-        )
-    return True
+    kept = int(config.get("delete.retention.ms", DAY))
+    return was.read_at is None or now - was.read_at >= kept - min(LEEWAY, kept // 2)
 
 
 def missing(records: DataFrame, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
@@ -89,6 +106,7 @@ def missing(records: DataFrame, start: Mapping[int, int], end: Mapping[int, int]
 def tombstones(
     keeps: Kept,
     source: Source,
+    versioned: bool,
     landing: DataFrame,
     content: DataFrame,
     first: Mapping[int, int],
@@ -100,8 +118,9 @@ def tombstones(
     Args:
         keeps: keeps them until they are committed.
         source: what was landed.
+        versioned: whether a table holds the newest records by their timestamps.
         landing: its rows so far.
-        content: all records of the topic, as rows of a landing.
+        content: the keys of all records of the topic.
         first: of each partition, the first offset that the topic still has.
         ranges: the offsets that are `missing` in what is landed now.
         batch: the number of the landing's commit.
@@ -111,29 +130,33 @@ def tombstones(
     """
     key = [column.name for column in source.consumed.key]
     known = landing.where(" AND ".join(["_error IS NULL", *(f"`{name}` IS NOT NULL" for name in key)]))
+    landed = F.struct("_batch", "_offset")
     newest = known.groupBy(*cols(key)).agg(
         F.max_by(
-            F.struct("_deleted", "_offset", "_partition", "_timestamp", "_topic"), F.struct("_batch", "_offset")
-        ).alias("_is")
+            F.struct("_deleted", "_offset", "_partition", "_timestamp", "_topic"),
+            F.struct(*OURS) if versioned else landed,
+        ).alias("_is"),
+        F.max_by("_deleted", landed).alias("_late"),  # of a key that has a row: its tombstone landed, and was late
     )
     there = content.select(*cols(key)).distinct()
     same = [col(name, "newest").eqNullSafe(col(name, "there")) for name in key]
     begins = F.create_map(*(F.lit(one) for partition in first for one in (partition, first[partition])))
     rows = newest.where(~F.col("_is._deleted") & (F.col("_is._offset") >= begins[F.col("_is._partition")]))
     gone = rows.alias("newest").join(there.alias("there"), same, "left_anti")
-    rank = F.row_number().over(Window.partitionBy("_is._partition").orderBy(*cols(key))) - 1
+    rank = F.row_number().over(Window.partitionBy("_is._partition").orderBy("_late", *cols(key))) - 1
     ahead = F.col("_rank") - F.col("_before")
     at = (F.col("_is._partition") == F.col("_partition")) & (ahead >= 0) & (ahead < F.col("_width"))
     placed = keeps.keep(gone.withColumn("_rank", rank).join(ranges, at, "left"))
-    lacking = placed.where("_first IS NULL").count()
+    lacking = placed.where("_first IS NULL AND NOT _late").count()
     if lacking:
         raise OffsetsExpired(
             f"topic {source.topic} has no record any more of {lacking} keys that have rows, and fewer offsets are "
-            f"missing: it got more partitions while nobody read it. Land it under another "
-            f"topology name, or move {source.landing} away to start over"
+            f"missing in what comes next: it got more partitions while nobody read it, or the tombstones were passed "
+            f"before a landing looked for them. Land it under another topology name, or move {source.landing} away to "
+            f"start over"
         )
     value = [column for column in source.consumed.value if column.name not in key]
-    return placed.select(
+    return placed.where("_first IS NOT NULL").select(
         *cols(key),
         *(F.lit(None).cast(str(column.type)).alias(column.name) for column in value),
         F.col("_is._timestamp").alias("_timestamp"),

@@ -136,7 +136,7 @@ def check_landings(doors: Doors, topology: Topology, target: Table) -> None:
         name = f"{topology.name}/{source.landing}"
         state = positions.read(doors.lakehouse.table(topology.name, source.landing), name)
         if state is not None:
-            check_types(name, state, source.consumed)
+            check_types(name, state, source)
 
 
 def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:

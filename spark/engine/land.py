@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType
 from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
-from spark.engine.cleaned import may_miss, missing, tombstones
+from spark.engine.cleaned import may_miss, missing, newest_of, tombstones
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.kept import keeping
 from spark.engine.position import Cut, Gap, Position, State
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
-TIME, KEY = "_timestamp", "_key"  # of a landing's definition; columns of that name are ours
+TIME, KEY, KIND = "_timestamp", "_key", "_records"  # of a landing's definition; no column of a user has such a name
 REMOVED = "removed from the topic before they were landed"
 
 
@@ -49,7 +49,8 @@ class Landed:
     """What landing a topic did: from which offsets to which, and how many records.
 
     Of them, `errors` are in quarantine and `tombstones` have no value. `gaps` is what it found missing; all that ever
-    was is in the position. `cleaned` counts tombstones that stand for those that compaction had removed before.
+    was is in the position. `cleaned` counts tombstones that stand for those that compaction had removed before; they
+    are none of the records.
     """
 
     table: str
@@ -100,20 +101,20 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
-            check_types(name, state, source.consumed)  # also where no record came: tables would be rebuilt for it
+            check_types(name, state, source)  # also where no record came: tables would be rebuilt for it
         start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
         if state is not None and state.position.n > 0 and start == end and not gaps:
             return Landed(name, "idle", start, end, 0, 0, 0, state.version, state.position, time.monotonic() - began)
         session = doors.engine.session()
         try:
             if state is None:
-                schema, definition = _schema(session, source), json.dumps(_definition(source.consumed))
+                schema, definition = _schema(session, source), json.dumps(_definition(source))
                 state = table.create(session, path, name, schema, run, definition)
                 if state.position.n > 0:
                     continue  # another run landed here meanwhile: its offsets are where to start
             if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
                 continue
-            widen(session, path, state, source.consumed)
+            widen(session, path, state, source)
             with keeping(session) as keeps:
                 records, lost = _records(keeps, doors, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
@@ -132,13 +133,13 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     cleaned=state.position.cleaned + cleaned,
                 )
                 seen = Observation()
-                rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms)
-                batch = (rows if lost is None else rows.unionByName(lost)).observe(
+                rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
                     seen,
                     F.count(F.lit(1)).alias("records"),
                     F.count("_error").alias("errors"),
                     F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
                 )
+                batch = rows if lost is None else rows.unionByName(lost)
                 try:
                     committed = commit.append(batch, path, position)
                 except PySparkException:
@@ -148,7 +149,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             if committed is not None:
                 # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
                 counted = seen.get
-                count = int(counted.get("records", committed.metrics.get("numOutputRows", 0)))
+                count = int(counted.get("records", committed.metrics.get("numOutputRows", cleaned) - cleaned))
                 errors = int(counted.get("errors", 0))
                 tombstones = int(counted.get("tombstones", 0))
                 seconds = time.monotonic() - began
@@ -296,17 +297,26 @@ def _records(
     """What a topic holds between two offsets, and rows for the tombstones that it no longer holds, if there are any."""
     session, batch = keeps.session, state.position.n + 1
     records = _read(session, doors.kafka, topology, source, start, end)
-    if not may_miss(doors.kafka, source, state.position, now):
+    newest = newest_of(topology, source)
+    if not newest or not may_miss(doors.kafka, source, state.position, now):
         return records, None
     ranges = keeps.keep(missing(records, start, end))
     if ranges.isEmpty():
         return records, None
     known = doors.kafka.beginning_offsets([source.topic])[source.topic].offsets
     first = {partition: min(known.get(partition, 0), offset) for partition, offset in end.items()}
-    content = landed(_read(session, doors.kafka, topology, source, first, end), source, batch)
+    content = _keys(_read(session, doors.kafka, topology, source, first, end), source.consumed)
     landing = version_of(session, doors.lakehouse.table(topology.name, source.landing), state.version)
-    lost = tombstones(keeps, source, landing, content, first, ranges, batch)
+    versioned = any(latest.history is not None for latest in newest)
+    lost = tombstones(keeps, source, versioned, landing, content, first, ranges, batch)
     return records, None if lost.isEmpty() else lost
+
+
+def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
+    """The keys of records, whatever is the matter with their values."""
+    raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
+    alone = replace(consumed, value=(), timestamp=None, again=())
+    return decode(raw, alone).select(*cols([column.name for column in consumed.key]))
 
 
 def _read(
@@ -359,21 +369,28 @@ def _columns(consumed: Consumed) -> dict[str, str]:
     return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
 
 
-def _definition(consumed: Consumed) -> dict[str, str]:
+def _definition(source: Source) -> dict[str, str]:
     """The columns, and what else the rows of a landing depend on, under names that no column has."""
+    consumed, stream = source.consumed, source.kind == "stream"
     time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
-    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key)}
+    kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
+    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key), KIND: kind}
 
 
-def check_types(name: str, state: State, consumed: Consumed) -> None:
+def check_types(name: str, state: State, source: Source) -> None:
     """Refuse a declaration that gives a landed column another type, or its records another event time or key.
+
+    A stream is refused that is declared as a table: its records without a whole key would be counted, and be no rows.
+    The other way round they are in quarantine, from where `quarantine replay` brings them.
 
     Raises:
         PlanChanged: says which.
     """
-    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(consumed)
+    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
-    ours = {what: changed.pop(what) for what in (TIME, KEY) if what in changed}
+    ours = {what: changed.pop(what) for what in (TIME, KEY, KIND) if what in changed}
+    if source.kind == "stream":
+        ours.pop(KIND, None)
     if changed:
         raise PlanChanged(
             f"{name}: landed and declared types differ: "
@@ -385,17 +402,18 @@ def check_types(name: str, state: State, consumed: Consumed) -> None:
         raise PlanChanged(
             f"{name}: landed and declared records differ:\n"
             + "\n".join(f"- {what[1:]} {old}\n+ {what[1:]} {new}" for what, (old, new) in ours.items())
-            + "\nThe rows so far have the one, and those to come would have the other. Declare it as it was, land the "
-            "topic under another topology name, or move the landing's folder away, run a tick, which lands what the "
-            "topic still holds, and `tidetable rebuild --downstream` the tables that read it"
+            + "\nThe rows so far have the one, and those to come would have the other. Declare it as it was"
+            + (" (`to_table()` makes a table of a stream)" if KIND in ours else "")
+            + ", land the topic under another topology name, or move the landing's folder away, run a tick, which "
+            "lands what the topic still holds, and `tidetable rebuild --downstream` the tables that read it"
         )
 
 
-def widen(session: SparkSession, path: str, state: State, consumed: Consumed) -> None:
+def widen(session: SparkSession, path: str, state: State, source: Source) -> None:
     """Add columns that the declaration gained; older records have null there."""
-    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(consumed)
+    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
     if stored | declared == stored:
         return
-    table.add_columns(session, path, _columns(consumed))
+    table.add_columns(session, path, _columns(source.consumed))
     with commit.races():
         table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

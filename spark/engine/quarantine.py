@@ -90,8 +90,8 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             return Redecoded(name, 0, 0, None, time.monotonic() - began)
         session = doors.engine.session()
         try:
-            check_types(name, state, source.consumed)
-            widen(session, path, state, source.consumed)
+            check_types(name, state, source)
+            widen(session, path, state, source)
             broken = version_of(session, path, positions.version(path)).where("_error IS NOT NULL")
             raw = broken.select(
                 F.col("_key").alias("key"),

@@ -20,6 +20,7 @@ from spark.engine.doors import Doors
 from spark.engine.errors import InputChanged, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.land import Landed, capture, land
 from spark.engine.offsets import TopicMissing, TopicOffsets
+from spark.engine.quarantine import redecode
 from spark.engine.repair import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
@@ -240,6 +241,33 @@ def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(
         lake.step_all(doors, timed)
     rebuild(doors, timed, timed.table(name), "anew")
     assert [row["_timestamp"] for row in lake.listed(lake.path(doors, timed, name))] == [2]
+
+
+def test_a_stream_is_no_table_since_its_records_may_lack_a_key(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    stream, builder = streaming(name), StreamsBuilder(f"land-{name}")
+    builder.table(name, PLAIN)
+    table_ = builder.build()
+    send(kafka, name, Record(None, {"name": "ada"}))
+    landed(doors, stream)
+    differ = "- records of a stream, whose keys may be null\n+ records of a table, whose keys are whole"
+    with pytest.raises(PlanChanged, match=f"(?s){re.escape(differ)}.*to_table"):
+        landed(Doors(NoEngine(), doors.lakehouse, doors.kafka), table_)
+    assert log(doors, stream) == ["CREATE TABLE", "WRITE"]
+
+
+def test_a_table_becomes_a_stream(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    stream, builder = streaming(name), StreamsBuilder(f"land-{name}")
+    builder.table(name, PLAIN)
+    send(kafka, name, Record(None, {"name": "ada"}))
+    assert landed(doors, builder.build()).errors == 1
+    send(kafka, name, Record(None, {"name": "bob"}))
+    assert landed(doors, stream).errors == 0
+    redecode(doors, stream, stream.sources[0], "again")
+    assert names(doors, stream) == [(0, "ada"), (0, "bob")]
 
 
 def test_an_empty_topic_lands_as_an_empty_table_at_its_offsets(doors: Doors, topic: Callable[..., str]) -> None:
