@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import OffsetsExpired
 from spark.operators.algebra import OURS, col, cols
-from spark.topology.nodes import Latest, inputs, is_stream, scans
+from spark.topology.nodes import Latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Set
@@ -49,15 +49,15 @@ def newest_of(topology: Topology, source: Source) -> list[Latest]:
     read = {source.landing}
     for table in topology.tables:
         found += _newest(table.plan, read)
-        if is_stream(table.plan) and any(scan.table in read for scan in table.inputs):
+        if table.plan.is_stream and any(scan.table in read for scan in table.inputs):
             read.add(table.name)
     return found
 
 
 def _newest(node: Node, read: Set[str]) -> Iterator[Latest]:
-    if isinstance(node, Latest) and any(scan.table in read for scan in scans(node.source)):
+    if isinstance(node, Latest) and any(scan.table in read for scan in node.source.scans):
         yield node
-    for source in inputs(node):
+    for source in node.sources:
         yield from _newest(source, read)
 
 

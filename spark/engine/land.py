@@ -316,7 +316,7 @@ def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
     """The keys of records, whatever is the matter with their values."""
     raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
     alone = replace(consumed, value=(), timestamp=None, again=())
-    return decode(raw, alone).select(*cols([column.name for column in consumed.key]))
+    return serde(consumed.format).decode(raw, alone).select(*cols([column.name for column in consumed.key]))
 
 
 def _read(
