@@ -10,7 +10,7 @@ from assets.lag import moment, told
 from assets.specs import word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from assets.gates import Verdict
     from assets.suites import Suite
@@ -25,7 +25,7 @@ TIME_SYNC = "time_sync"
 GAPS = "gaps"
 QUARANTINE = "quarantine"
 
-RECORDS = 10  # of a check, looked at for the newest evaluation: more runs than this were hardly killed in a row
+Metadata = dict[str, dg.MetadataValue | int | float | str]
 
 
 def check_spec(suite: Suite, key: dg.AssetKey) -> dg.AssetCheckSpec:
@@ -44,57 +44,58 @@ def refused(suite: Suite, verdict: Verdict) -> dg.AssetCheckResult:
     return _result(suite, verdict, {})
 
 
-def passed(
-    instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, verdict: Verdict | None, state: State | None
-) -> dg.AssetCheckResult:
+def passed(suite: Suite, verdict: Verdict | None, state: State | None) -> dg.AssetCheckResult:
     """The check of a step that left the table in a state: the verdict on its rows, or None where it had no new ones.
 
-    Rows that were there before the suite, and fail it, are a warning: they were committed, and whoever reads the table
-    has them. Where there is neither a verdict nor a position that says that the suite saw the rows, nothing passed.
+    What is known of other rows is in the table's position, whoever stepped it, or checked it, last. Rows that were
+    there before the suite, and fail it, are a warning: they were committed, and whoever reads the table has them. Where
+    the position does not say that the suite saw the rows, nothing passed.
     """
     gated = None if state is None else state.position.gated
     if state is None or gated is None or gated.gate != suite.digest:
-        return _warned(suite, "The suite was not evaluated: there are no rows that it has seen.", {})
-    if gated.failing:
-        rows = ", ".join(f"{one} ({'all' if count is None else count})" for one, count in gated.failing.items())
-        return _warned(
-            suite,
-            f"Rows of version {gated.version} fail the suite; they were committed before it was as it is now: {rows}. "
-            f"Correct them at their source, then run `tidetable check`.",
-            {VERSION: state.data_version, "stored_rows_failing": sum(n or 0 for n in gated.failing.values())},
+        return dg.AssetCheckResult(
+            passed=False,
+            check_name=check_name(suite),
+            severity=dg.AssetCheckSeverity.WARN,
+            description="The suite was not evaluated: there are no rows that it has seen.",
         )
-    if verdict is None:
-        return _unchanged(instance, suite, key, state.data_version)
-    return _result(suite, verdict, {VERSION: state.data_version})
-
-
-def _warned(suite: Suite, description: str, metadata: dict[str, int]) -> dg.AssetCheckResult:
+    failing = gated.failing if verdict is not None else gated.failing | gated.let_through
+    metadata: Metadata = {VERSION: state.data_version, "stored_expectations_failing": len(failing)}
+    if failing:
+        metadata["stored_rows_failing"] = _counts(failing)
+    told = []
+    if gated.failing:
+        told.append(
+            f"Rows that were there in version {gated.version} fail: {_told(gated.failing)}. They stay; correct them at "
+            f"their source, then run `tidetable check`."
+        )
+    if verdict is not None:
+        return _result(suite, verdict, metadata, told)
+    if gated.let_through:
+        told.append(f"No new rows; of the newest, or with them, fail: {_told(gated.let_through)}.")
     return dg.AssetCheckResult(
-        passed=False,
+        passed=not told,
         check_name=check_name(suite),
         metadata=metadata,
         severity=dg.AssetCheckSeverity.WARN,
-        description=description,
+        description=" ".join(told)
+        or "No new rows; every row passed the critical expectations of this suite when it was committed, or when the "
+        "suite first saw it.",
     )
 
 
-def _unchanged(instance: dg.DagsterInstance, suite: Suite, key: dg.AssetKey, version: int) -> dg.AssetCheckResult:
-    """The check of a step without new rows: what the step of the standing version said, if that was said here."""
-    evaluation = _last_evaluation(instance, dg.AssetCheckKey(key, check_name(suite)))
-    if evaluation is not None and evaluation.metadata.get(VERSION) == dg.MetadataValue.int(version):
-        return dg.AssetCheckResult(
-            passed=evaluation.passed,
-            check_name=check_name(suite),
-            metadata=dict(evaluation.metadata),
-            severity=evaluation.severity,
-            description="No new rows: the verdict on the rows of the last step.",
-        )
-    return dg.AssetCheckResult(
-        passed=True,
-        check_name=check_name(suite),
-        metadata={VERSION: version},
-        description="No new rows; every row passed the critical expectations of this suite when it was committed, "
-        "or when the suite was new.",
+def _told(failing: Mapping[str, int | None]) -> str:
+    return ", ".join(one if count is None else f"{one} ({count})" for one, count in failing.items())
+
+
+def _counts(failing: Mapping[str, int | None]) -> dg.TableMetadataValue:
+    """How many rows fail each expectation; a row may fail several."""
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord({"expectation": one, "rows": "" if count is None else count})
+            for one, count in failing.items()
+        ],
+        schema=dg.TableSchema([dg.TableColumn("expectation"), dg.TableColumn("rows")]),
     )
 
 
@@ -191,29 +192,24 @@ def _found(check: str, what: str, records: list[dg.TableRecord], description: st
     )
 
 
-def _last_evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """The newest evaluation. Runs that were planned and never got there, such as this one, have records without."""
-    records = instance.event_log_storage.get_asset_check_execution_history(check, limit=RECORDS)
-    evaluations = (record.event.asset_check_evaluation for record in records if record.event is not None)
-    return next((evaluation for evaluation in evaluations if evaluation is not None), None)
-
-
-def _result(suite: Suite, verdict: Verdict, committed: dict[str, int]) -> dg.AssetCheckResult:
+def _result(suite: Suite, verdict: Verdict, known: Metadata, told: Sequence[str] = ()) -> dg.AssetCheckResult:
+    """A verdict, behind what is `told` of rows that it is not about."""
     held = verdict.expectations - len(verdict.failures)
-    metadata: dict[str, dg.MetadataValue | int | float | str] = {
+    metadata: Metadata = {
         "evaluated": verdict.expectations,
         "failed": len(verdict.failures),
         "success_percent": 100.0 * held / verdict.expectations,
-        **committed,
+        **known,
     }
     if verdict.worst is not None:
         metadata |= {"max_severity": verdict.worst, "failing_expectations": _table(verdict)}
+    said = "; ".join(failure.expectation for failure in verdict.failures) or "Every expectation held."
     return dg.AssetCheckResult(
-        passed=verdict.evaluated and verdict.worst in (None, "info"),
+        passed=not told and verdict.evaluated and verdict.worst in (None, "info"),
         check_name=check_name(suite),
         metadata=metadata,
         severity=dg.AssetCheckSeverity.ERROR if verdict.refuses else dg.AssetCheckSeverity.WARN,
-        description="; ".join(failure.expectation for failure in verdict.failures) or "Every expectation held.",
+        description=" ".join([*told, f"The rows of this step: {said}" if told else said]),
     )
 
 

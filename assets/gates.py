@@ -1,33 +1,48 @@
 """A table's gate: expectations that rows must meet before they are committed, so that nothing bad is ever published.
 
-A suite is evaluated on the rows that a step is about to merge. A failed expectation of severity `critical` (the
-default) refuses the step, so the table keeps its last good version and the next tick tries again; `warning` and `info`
-are only told. An expectation that could not be evaluated refuses the step, whatever its severity: what was not
-evaluated did not pass. Rows that are there before the suite is, are shown to it once; they stay, and the table's
-position says how many of them fail. Great Expectations is imported when a gate is first passed: it takes seconds.
+A suite is evaluated on the rows that a step is about to merge; what it expects of rows together (unique values, counts,
+sums, `mostly`) on all rows of the table as they will be then. A failed expectation of severity `critical` (the default)
+refuses the step, so the table keeps its last good version and the next tick tries again; `warning` and `info` are only
+told. An expectation that could not be evaluated refuses the step, whatever its severity: what was not evaluated did not
+pass. Rows that are there before the suite is, are shown to it once; they stay, and the table's position says how many
+of them fail. What the table failed before a step, the step is not refused for. Great Expectations is imported when a
+gate is first passed: it takes seconds.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from assets.suites import WORST_FIRST
 from spark.engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from great_expectations.core import ExpectationSuiteValidationResult
     from pyspark.sql import DataFrame
 
     from assets.suites import Expectation, Severity, Suite
+    from spark.engine.position import Gated
     from spark.topology import Topology
     from spark.topology.topology import Table
 
-STUMBLES = (AttributeError, LookupError, TypeError, ValueError)
+STUMBLES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
 """What Great Expectations raises out of expectations that it has, and cannot evaluate on Spark."""
+
+SINGLE = (
+    *("expect_column_value", "expect_column_pair_values_", "expect_multicolumn_", "expect_select_column_values_"),
+    *("expect_column_to_exist", "expect_column_type_to_be", "expect_table_column"),
+)
+"""How the names of expectations begin that hold of a table where they hold of each of its rows, or of its columns."""
+NOT_SINGLE = (
+    *("expect_column_values_to_be_unique", "expect_column_values_to_not_be_outliers"),
+    *("expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"),
+    "expect_column_value_z_scores_to_be_less_than",
+)
+"""And those among them that compare rows. A name that is not known is taken for one of these."""
 
 SAMPLE = 5  # failing rows shown for each expectation
 
@@ -43,7 +58,8 @@ class _Evaluated(TypedDict):
 class Failure:
     """One expectation that did not hold: how many rows failed it (None: it is not about single rows), and a few.
 
-    Or one that was not `evaluated`; then the sample is the reason.
+    Or one that was not `evaluated`; then the sample is the reason. What the table failed before is `known`: no step is
+    refused for it.
     """
 
     expectation: str
@@ -51,6 +67,12 @@ class Failure:
     rows: int | None
     sample: str
     evaluated: bool = True
+    known: bool = False
+
+    @property
+    def refuses(self) -> bool:
+        """Whether rows must not be committed for it."""
+        return not self.evaluated or (self.severity == "critical" and not self.known)
 
 
 @dataclass(frozen=True)
@@ -69,12 +91,17 @@ class Verdict:
     @property
     def refuses(self) -> bool:
         """Whether the rows must not be committed."""
-        return self.worst == "critical" or not self.evaluated
+        return any(failure.refuses for failure in self.failures)
 
     @property
     def evaluated(self) -> bool:
         """Whether every expectation was evaluated."""
         return all(failure.evaluated for failure in self.failures)
+
+    @property
+    def failing(self) -> dict[str, int | None]:
+        """How many rows fail, by expectation, for a position to keep; what is for information is told once."""
+        return {failure.expectation: failure.rows for failure in self.failures if failure.severity != "info"}
 
     def __str__(self) -> str:
         return "; ".join(f"{failure.expectation}: {failure.sample}" for failure in self.failures)
@@ -101,19 +128,30 @@ class SuiteGate:
         self.stored: Verdict | None = None
         """On the rows that were there already."""
 
-    def __call__(self, batch: DataFrame) -> None:
-        """Evaluate the suite on the rows of a step.
+    def __call__(self, batch: DataFrame, table: Callable[[], DataFrame], known: Gated) -> Gated:
+        """Evaluate the suite on the rows of a step, and on those of the table where it is about rows together.
 
         Raises:
-            Refused: a critical expectation failed, or one could not be evaluated.
+            Refused: a critical expectation failed that the table did not fail before, or one could not be evaluated.
         """
-        self.verdict = evaluate(self.suite, batch, self.key)
+        expectations = self.suite.expectations
+        found = evaluate(self.suite, [one for one in expectations if not together(one)], batch, self.key)
+        stored = known.failing
+        if about_all := [one for one in expectations if together(one)]:
+            before, all_rows = known.failing.keys() | known.let_through.keys(), table()
+            empty = all_rows.isEmpty()
+            whole = evaluate(self.suite, meant(about_all, empty), all_rows, self.key)
+            stored = {} if empty else {one: rows for one, rows in stored.items() if one not in dict(whole)}
+            found += [(one, failure and replace(failure, known=one in before)) for one, failure in whole]
+        self.verdict = _verdict(self.suite, found)
         if self.verdict.refuses:
             raise Refused(
-                f"{self.name}: the rows of this step fail {self.suite.path.name}, and nothing was committed "
-                f"({self.verdict}). The next tick tries again: correct the records at their source, or the suite",
+                f"{self.name}: the rows of this step, or the table with them, fail {self.suite.path.name}, and nothing "
+                f"was committed ({self.verdict}). The next tick tries again: correct the records at their source, or "
+                f"the suite",
                 self.verdict,
             )
+        return replace(known, failing=stored, let_through=self.verdict.failing)
 
     def look(self, rows: DataFrame) -> dict[str, int | None]:
         """Evaluate the suite on rows that are there already: how many fail, by expectation.
@@ -121,14 +159,15 @@ class SuiteGate:
         Raises:
             Refused: an expectation could not be evaluated.
         """
-        self.stored = evaluate(self.suite, rows, self.key)
+        asked = meant(self.suite.expectations, rows.isEmpty())
+        self.stored = _verdict(self.suite, evaluate(self.suite, asked, rows, self.key))
         if not self.stored.evaluated:
             raise Refused(
                 f"{self.name}: {self.suite.path.name} cannot be evaluated on the rows of the table, and nothing was "
                 f"committed ({self.stored}). Correct the suite",
                 self.stored,
             )
-        return {failure.expectation: failure.rows for failure in self.stored.failures}
+        return self.stored.failing
 
 
 def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate]:
@@ -137,33 +176,57 @@ def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate
     return {name: SuiteGate(topology, topology.table(name), suite) for name, suite in names.items() if suite}
 
 
-def evaluate(suite: Suite, batch: DataFrame, key: tuple[str, ...]) -> Verdict:
-    """Evaluate a suite on rows; failing rows are looked for only if something failed."""
+def together(one: Expectation) -> bool:
+    """Whether an expectation is about rows together: it may hold of the rows of every step, and not of the table."""
+    single = one["type"].startswith(SINGLE) and one["type"] not in NOT_SINGLE
+    return not single or one.get("kwargs", {}).get("mostly", 1) != 1
+
+
+def meant(expectations: Sequence[Expectation], empty: bool) -> list[Expectation]:
+    """Those that mean something: of a table without rows, those about the table. A column of none has no maximum."""
+    return [one for one in expectations if not empty or one["type"].startswith("expect_table_")]
+
+
+def evaluate(
+    suite: Suite, asked: Sequence[Expectation], batch: DataFrame, key: tuple[str, ...]
+) -> list[tuple[str, Failure | None]]:
+    """Evaluate expectations of a suite on rows, each by its name and arguments; None where it holds.
+
+    Failing rows are looked for only if something failed.
+    """
     from great_expectations.exceptions.exceptions import GreatExpectationsError
 
+    if not asked:
+        return []
     try:
-        result = _validate(suite, batch, {"result_format": "BOOLEAN_ONLY"})
+        result = _validate(suite, asked, batch, {"result_format": "BOOLEAN_ONLY"})
         if not result.success:
             shown = {"unexpected_index_column_names": list(key), "partial_unexpected_count": SAMPLE}
-            result = _validate(suite, batch, {"result_format": "SUMMARY", **shown})
+            result = _validate(suite, asked, batch, {"result_format": "SUMMARY", **shown})
     except (GreatExpectationsError, *STUMBLES) as error:
         why = f"Great Expectations stumbled: {type(error).__name__}: {error}"
-        return Verdict(
-            suite.name,
-            len(suite.expectations),
-            (Failure(f"all of {suite.path.name}", "critical", None, why, evaluated=False),),
-        )
-    evaluated = [cast(_Evaluated, one.to_json_dict()) for one in result.results]
-    failures = [_failure(one) for one in evaluated if not one["success"]]
+        return [_unevaluated(f"all of {suite.path.name}", why)]
+    found = [_outcome(cast(_Evaluated, one.to_json_dict())) for one in result.results]
     # Great Expectations leaves out, with a line in its log, what it cannot make an expectation of.
-    if missing := len(suite.expectations) - len(evaluated):
+    if missing := len(asked) - len(found):
         why = "Great Expectations did not evaluate them; its log says why"
-        failures.append(Failure(f"{missing} expectations of {suite.path.name}", "critical", None, why, evaluated=False))
+        found.append(_unevaluated(f"{missing} expectations of {suite.path.name}", why))
+    return found
+
+
+def _unevaluated(what: str, why: str) -> tuple[str, Failure]:
+    return what, Failure(what, "critical", None, why, evaluated=False)
+
+
+def _verdict(suite: Suite, found: Sequence[tuple[str, Failure | None]]) -> Verdict:
+    failures = [failure for _, failure in found if failure is not None]
     failures.sort(key=lambda failure: WORST_FIRST.index(failure.severity))
     return Verdict(suite.name, len(suite.expectations), tuple(failures))
 
 
-def _validate(suite: Suite, batch: DataFrame, result_format: dict[str, object]) -> ExpectationSuiteValidationResult:
+def _validate(
+    suite: Suite, asked: Sequence[Expectation], batch: DataFrame, result_format: dict[str, object]
+) -> ExpectationSuiteValidationResult:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
@@ -172,18 +235,22 @@ def _validate(suite: Suite, batch: DataFrame, result_format: dict[str, object]) 
     # persist=True, the default, would keep every batch in the engine's memory for ever.
     frames = context.data_sources.add_spark("step", persist=False).add_dataframe_asset("rows")
     rows = frames.add_batch_definition_whole_dataframe("all").get_batch(batch_parameters={"dataframe": batch})
-    return rows.validate(gx.ExpectationSuite(**json.loads(suite.text)), result_format=result_format)
+    some = gx.ExpectationSuite(suite.name, expectations=[{"kwargs": {}, **one} for one in asked])
+    return rows.validate(some, result_format=result_format)
 
 
-def _failure(one: _Evaluated) -> Failure:
+def _outcome(one: _Evaluated) -> tuple[str, Failure | None]:
     config, result = one["expectation_config"], one["result"]
     arguments = {name: value for name, value in config["kwargs"].items() if name != "batch_id"}
     told = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    name = f"{config['type']}({told})"
+    if one["success"]:
+        return name, None
     rows = result.get("unexpected_count")
     sample = result.get("partial_unexpected_index_list", result.get("observed_value"))
     raised = _raised(one["exception_info"])
-    return Failure(
-        f"{config['type']}({told})",
+    return name, Failure(
+        name,
         config.get("severity", "critical"),
         rows if isinstance(rows, int) else None,
         json.dumps(sample, default=str) if raised is None else f"could not be evaluated: {raised}",

@@ -94,6 +94,11 @@ def of_standing(standing: Standing) -> Metadata:
         }
     if state is not None:
         told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
+        if (gated := state.position.gated) is not None:
+            told |= {
+                "gate/rows_failing": dg.MetadataValue.json({**gated.failing}),
+                "gate/let_through": dg.MetadataValue.json({**gated.let_through}),
+            }
     return told
 
 

@@ -2,7 +2,7 @@
 
 A suite is a JSON file in Great Expectations' own shape, `assets/expectations/<topology>.<table>.json`. What can be
 mistyped in it is an error before any step runs: the table, an expectation's name, its arguments, the columns they name,
-and bounds of another type than the column's. Names and arguments are Great Expectations' own to judge. Its import takes
+and values of another type than the column's. Names and arguments are Great Expectations' own to judge. Its import takes
 seconds, which no process that loads definitions should pay, so another process imports it, once for each text of a
 suite: that a text was valid is kept in the cache folder.
 """
@@ -10,8 +10,10 @@ suite: that a text was valid is kept in the cache folder.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -19,7 +21,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from assets.specs import OUR_TYPES
 from resources.jars import cache
+from spark.engine.comments import COMMENTS, comment
+from spark.topology import TopologyError
+from spark.topology.errors import Place
+from spark.topology.sql.expressions import parse_expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -32,11 +39,28 @@ FOLDER = Path(__file__).parent / "expectations"
 Severity = Literal["critical", "warning", "info"]
 WORST_FIRST: tuple[Severity, ...] = ("critical", "warning", "info")
 
-COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
+SUITE_KEYS = ("name", "expectations", "meta", "notes", "id", "suite_parameters")
+EXPECTATION_KEYS = (
+    *("type", "kwargs", "severity", "meta", "notes", "description", "id"),
+    *("rendered_content", "expectation_context", "success_on_last_run"),
+)
+"""What Great Expectations reads of a suite and of an expectation; anything else is misspelt, or in the wrong place."""
+
+COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
 """Arguments of expectations that hold names of columns: one, or a list."""
 
-BOUNDS = ("min_value", "max_value")
+VALUES = ("min_value", "max_value", "value_set")
+VALUED = re.compile(
+    r"expect_column_(values_to_be_between|(max|min|mean|median|stdev|sum)_to_be_between"
+    r"|(distinct_|most_common_)?values?_to_(not_)?(be_in|contain|equal)_set)"
+)
+"""Expectations whose bounds or sets are values of their column; bounds of others are lengths, numbers, or shares."""
+
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+TIMES = ("timestamp", "date")
+
+IN_CONDITION = re.compile(r"""col\(["'](\w+)["']\)""")
+"""A column in a `row_condition` of Great Expectations' own language."""
 
 
 class BrokenSuite(Exception):
@@ -98,9 +122,9 @@ def suites(topologies: Iterable[Topology], folder: Path = FOLDER, others: Collec
 
 
 def _read(path: Path) -> Suite:
-    text = path.read_text()
     try:
-        suite = json.loads(text)
+        text = path.read_text(encoding="utf-8")
+        suite = json.loads(text, object_pairs_hook=_once)
     except ValueError as error:
         raise BrokenSuite(f"{path} is not JSON: {error}") from error
     expectations = suite.get("expectations") if isinstance(suite, dict) else None
@@ -111,10 +135,25 @@ def _read(path: Path) -> Suite:
         or not all(_is_expectation(one) for one in expectations)
     ):
         raise BrokenSuite(f'{path}: write {{"name": ..., "expectations": [{{"type": ..., "kwargs": {{...}}}}]}}')
+    for keys, given in ((SUITE_KEYS, suite), *((EXPECTATION_KEYS, one) for one in expectations)):
+        if strange := next((key for key in given if key not in keys), None):
+            raise BrokenSuite(
+                f"{path}: there is no place for {strange!r}{_nearest(strange, keys)} beside {', '.join(keys)}; "
+                f"an expectation's arguments are in kwargs"
+            )
     severities = [expectation.get("severity", "critical") for expectation in expectations]
     if strange := sorted(set(severities) - set(WORST_FIRST)):
         raise BrokenSuite(f"{path}: severity {', '.join(strange)} is none of {', '.join(WORST_FIRST)}")
     return Suite(suite["name"], path, text, tuple(expectations))
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; of a key that is there twice, `json` keeps the last alone."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
 
 
 def _is_expectation(one: object) -> bool:
@@ -127,32 +166,58 @@ def _is_expectation(one: object) -> bool:
 
 
 def _check_columns(suite: Suite, name: str, table: Table) -> None:
-    """Refuse columns that the table does not have, and bounds that are not of the column's type."""
+    """Refuse columns that the table does not have, and values that are not of the column's type."""
     types = {column.name: column.type for column in table.plan.columns}
     for expectation in suite.expectations:
         arguments = expectation.get("kwargs", {})
-        for argument in COLUMN_ARGUMENTS:
-            given = arguments.get(argument, [])
-            for column in given if isinstance(given, list) else [given]:
-                if isinstance(column, str) and column not in types and not column.startswith("_"):
-                    raise BrokenSuite(
-                        f"{suite.path}: {expectation['type']} is about {column!r}, which {name} does not have"
-                        f"{_nearest(column, types)}; its columns are: {', '.join(types)}"
-                    )
-        kind = types.get(str(arguments.get("column")))
-        for bound in BOUNDS:
-            if kind is not None and not _comparable(kind, arguments.get(bound)):
+        for column in _columns(arguments):
+            if column not in types and comment(column) is None:
                 raise BrokenSuite(
-                    f"{suite.path}: {expectation['type']} compares {arguments['column']!r} of {name}, which is {kind}, "
-                    f"with {bound} {arguments[bound]!r}: write a value of that type"
+                    f"{suite.path}: {expectation['type']} is about {column!r}, which {name} does not have"
+                    f"{_nearest(column, [*types, *COMMENTS])}; its columns are: {', '.join(types)}"
                 )
+        condition = arguments.get("row_condition")
+        if isinstance(condition, str) and arguments.get("condition_parser") != "great_expectations":
+            place = Place(f"row_condition of {expectation['type']}", None, {"": table.plan.columns})
+            try:
+                parse_expression(condition, place)
+            except TopologyError as error:
+                raise BrokenSuite(f"{suite.path}: {error}") from error
+        kind = (OUR_TYPES | types).get(str(arguments.get("column")))
+        for argument in VALUES if kind is not None and VALUED.fullmatch(expectation["type"]) else ():
+            given = arguments.get(argument)
+            for value in given if isinstance(given, list) else [given]:
+                if value is not None and not _comparable(str(kind), value):
+                    raise BrokenSuite(
+                        f"{suite.path}: {expectation['type']} compares {arguments['column']!r} of {name}, which is "
+                        f"{kind}, with {argument} {value!r}: write a value of that type"
+                    )
 
 
-def _comparable(kind: str, bound: object) -> bool:
-    """Whether a bound can be meant for a column of a type; of types that are neither number nor text, any may."""
-    if kind == "string":
-        return not isinstance(bound, int | float)
-    return not (kind.startswith(NUMBERS) and isinstance(bound, str))
+def _columns(arguments: dict[str, object]) -> Iterator[str]:
+    """The columns that an expectation's arguments name, in conditions too."""
+    for argument in COLUMN_ARGUMENTS:
+        given = arguments.get(argument, [])
+        yield from (one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str))
+    condition = arguments.get("row_condition")
+    if arguments.get("condition_parser") == "great_expectations":
+        yield from IN_CONDITION.findall(str(condition))
+    yield from _compared(condition)
+
+
+def _compared(condition: object) -> Iterator[str]:
+    """The columns in a condition that is written as JSON."""
+    for one in condition.values() if isinstance(condition, dict) else condition if isinstance(condition, list) else ():
+        yield from _compared(one)
+    if isinstance(condition, dict) and isinstance(column := condition.get("column"), dict):
+        yield str(column.get("name"))
+
+
+def _comparable(kind: str, value: object) -> bool:
+    """Whether a value can be meant for a column of a type; of types that JSON has no word for, any may."""
+    if kind in ("string", *TIMES):
+        return isinstance(value, str)
+    return not (kind.startswith(NUMBERS) and isinstance(value, str))
 
 
 def _nearest(word: str, words: Iterable[str]) -> str:
@@ -163,7 +228,8 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 def _check_expectations(suite: Suite) -> None:
     """Ask Great Expectations whether it has such expectations, with such arguments; once for each text and release."""
     gx = version("great-expectations")
-    valid = cache() / "suites" / f"{gx}-{suite.digest}"
+    rules = sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    valid = cache() / "suites" / f"{gx}-{rules}-{suite.digest}"
     if valid.exists():
         return
     command = [sys.executable, "-m", "assets.suites"]
@@ -178,16 +244,18 @@ def _check_expectations(suite: Suite) -> None:
 
 
 def _wrong(text: str) -> Iterator[str]:
-    """What Great Expectations does not accept in a suite, one sentence for each expectation and argument."""
+    """What Great Expectations, or Spark, does not accept in a suite: a sentence for each expectation and argument."""
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.registry import (
         get_expectation_impl,
         list_registered_expectation_implementations,
     )
+    from pyspark.sql import types
 
+    kinds = [name for name in dir(types) if name.endswith("Type")]
     for number, expectation in enumerate(json.loads(text)["expectations"], start=1):
-        name = expectation["type"]
+        name, arguments = expectation["type"], expectation.get("kwargs", {})
         try:
             of = get_expectation_impl(name)
         except ExpectationNotFoundError:
@@ -195,7 +263,7 @@ def _wrong(text: str) -> Iterator[str]:
             yield f"expectation {number}: Great Expectations has no {name}{near}"
             continue
         try:
-            of(**expectation.get("kwargs", {}))
+            of(**arguments)
         except ValidationError as error:
             told: dict[str, str] = {}
             for one in error.errors():
@@ -203,7 +271,19 @@ def _wrong(text: str) -> Iterator[str]:
             for argument, why in told.items():
                 near = "" if argument in of.__fields__ else _nearest(argument, of.__fields__)
                 yield f"expectation {number}, {name}: {argument.replace('__root__', 'arguments')}: {why}{near}"
+            continue
+        query = arguments.get("unexpected_rows_query")
+        if query is not None and "{batch}" not in query:
+            yield f"expectation {number}, {name}: unexpected_rows_query: write {{batch}} for the rows"
+        for argument in ("type_", "type_list"):
+            given = arguments.get(argument, [])
+            for kind in given if isinstance(given, list) else [given]:
+                if kind not in kinds:
+                    near = _nearest(str(kind), kinds)
+                    yield f"expectation {number}, {name}: {argument}: Spark has no type {kind!r}{near}"
 
 
 if __name__ == "__main__":
-    print(json.dumps(list(_wrong(sys.stdin.read()))))
+    with redirect_stdout(sys.stderr):  # Great Expectations prints what it would advise
+        found = list(_wrong(sys.stdin.read()))
+    print(json.dumps(found))

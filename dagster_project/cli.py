@@ -23,11 +23,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table as Grid
 
 from assets.failures import LASTING, PASSING, lost
-from assets.gates import gates
 from assets.lag import fingerprint, looked, standings, with_counts
 from assets.suites import BrokenSuite
 from dagster_project import told
-from dagster_project.discover import BrokenTopology, suites_of, topologies
+from dagster_project.discover import BrokenTopology, gates_of, topologies
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
@@ -48,7 +47,6 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assets.gates import SuiteGate
     from assets.lag import Standing
     from dagster_project.told import Json
     from resources.kafka import Kafka
@@ -294,20 +292,26 @@ def check_(name: str, as_json: bool) -> None:
     found = gates_of(topology)
     if chosen is not None and chosen not in found:
         raise click.UsageError(f"{name} has no suite: write assets/expectations/{name}.json")
-    doors, run, done = Settings.from_environment().doors(), new_run(), []
+    doors, run, wrong = Settings.from_environment().doors(), new_run(), False
+    done: list[Json] = []
     for gate_name in found if chosen is None else [chosen]:
         gate = found[gate_name]
-        with progress.status(f"checking {gate_name}"):
-            checked = check(doors, topology, topology.table(gate_name), gate, run)
-        done.append((checked, gate.stored))
+        try:
+            with progress.status(f"checking {gate_name}"):
+                checked = check(doors, topology, topology.table(gate_name), gate, run)
+        except LASTING as error:  # one table must not keep the others from their check
+            wrong = True
+            done.append(told.unchecked_json(f"{topology.name}/{gate_name}", error))
+            lines = [told.failure(error)]
+        else:
+            wrong = wrong or (gate.stored is not None and gate.stored.worst == "critical")
+            done.append(told.checked_json(checked, gate.stored))
+            lines = told.checked(checked, gate.stored)
         if not as_json:
-            for line in told.checked(checked, gate.stored):
+            for line in lines:
                 out.print(line)
-    if as_json:
-        say(as_json, [told.checked_json(checked, verdict) for checked, verdict in done])
-    elif not done:
-        out.print(f"{name} has no suite")
-    if any(verdict is not None and verdict.worst == "critical" for _, verdict in done):
+    say(as_json, done, *([] if done else [f"{name} has no suite"]))
+    if wrong:
         raise click.exceptions.Exit(1)
 
 
@@ -517,12 +521,6 @@ def address(tidetable: Tidetable) -> str | None:
     """Where Kafka is; None if it is the lake's own broker and does not run."""
     kafka = tidetable.listening()
     return None if kafka is None else kafka.address
-
-
-def gates_of(topology: Topology) -> dict[str, SuiteGate]:
-    """The gates of a topology's tables."""
-    broken: list[BrokenTopology] = []
-    return gates(topology, suites_of(topology, topologies(broken.append), broken))
 
 
 def new_run() -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from assets.gates import gates
-from assets.suites import suites
+from dagster_project import told
+from dagster_project.discover import gates_of
 from dagster_project.settings import Settings
 from dagster_project.topologies.shop import topology
 from resources.embedded_kafka import EmbeddedKafka
@@ -142,8 +143,7 @@ def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable
     shop.producer.flush()
     began = time.monotonic()
     with console.status("one tick: capture the cut, land every topic to it, step every table"):
-        gated = gates(topology, suites([topology]))
-        ticked = tick(doors, topology, "demo", gated, say=lambda done: console.print(_said(done)))
+        ticked = tick(doors, topology, "demo", gates_of(topology), say=lambda done: console.print(_said(done)))
     for name, error in ticked.failed.items():
         raise SystemExit(f"{name}: {error}")
     console.print(f"[dim]the tick took {time.monotonic() - began:.1f} s[/]")
@@ -164,7 +164,8 @@ def _said(done: Told) -> str:
             return f"  landed  {done.table:<28} {done.records:>6,} records{errors}  [dim]{done.seconds:.1f} s[/]"
         case Stepped(outcome="stepped"):
             counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
-            return f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
+            step = f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
+            return "\n".join([step, *(f"    [yellow]{escape(one)}[/]" for one in told.gated(done.after))])
         case Published(outcome="published"):
             return f"  published {done.topic:<26} {done.records:>6,} records  [dim]{done.seconds:.1f} s[/]"
         case Landed() | Stepped() | Published():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -9,24 +10,32 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from assets import suites
+from assets.gates import gates
 from dagster_project import topologies as package
 from spark.topology import Topology, TopologyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from assets.gates import SuiteGate
     from assets.suites import Suite
 
 # What a file that somebody is still writing raises.
 UNFINISHED = (TopologyError, SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError, LookupError)
 
+BUILDERS = re.compile(r"""StreamsBuilder\(\s*(?:name\s*=\s*)?["']([^"']+)["']""")
+
 
 class BrokenTopology(Exception):
-    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why."""
+    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why.
 
-    def __init__(self, name: str, why: str) -> None:
+    `builders` are the names of the builders that such a file is seen to make: its topology would have one of them.
+    """
+
+    def __init__(self, name: str, why: str, builders: Sequence[str] = ()) -> None:
         super().__init__(why)
         self.name = name
+        self.builders = builders
 
 
 def topologies(left_out: Callable[[BrokenTopology], object] | None = None) -> tuple[Topology, ...]:
@@ -63,9 +72,15 @@ def suites_of(topology: Topology, found: Sequence[Topology], broken: Sequence[Br
     Raises:
         BrokenSuite: one of them cannot be meant, or a file is of nobody's table.
     """
-    others = {one.name for one in found} | {one.name for one in broken}
+    others = {one.name for one in found} | {name for one in broken for name in (one.name, *one.builders)}
     others.discard(topology.name)
     return suites.suites([topology], suites.FOLDER, others)
+
+
+def gates_of(topology: Topology) -> dict[str, SuiteGate]:
+    """The gates of a topology's tables, as its suites are now."""
+    broken: list[BrokenTopology] = []
+    return gates(topology, suites_of(topology, topologies(broken.append), broken))
 
 
 def _topology(module: str, path: Path) -> Topology:
@@ -74,7 +89,13 @@ def _topology(module: str, path: Path) -> Topology:
     except UNFINISHED as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         at = f":{lines[-1]}" if lines else ""
-        raise BrokenTopology(path.stem, f"{path}{at}: {type(error).__name__}: {error}") from error
+        raise BrokenTopology(path.stem, f"{path}{at}: {type(error).__name__}: {error}", _builders(path)) from error
     if not isinstance(topology, Topology):
-        raise BrokenTopology(path.stem, f"{path} has no topology: end it with `topology = builder.build()`")
+        why = f"{path} has no topology: end it with `topology = builder.build()`"
+        raise BrokenTopology(path.stem, why, _builders(path))
     return topology
+
+
+def _builders(path: Path) -> list[str]:
+    """The names of the builders that a file is seen to make; a folder has none that are seen."""
+    return BUILDERS.findall(path.read_text(errors="replace")) if path.is_file() else []

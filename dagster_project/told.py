@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from assets.lag import Standing
     from spark.engine.check import Checked
     from spark.engine.late import Dropped
-    from spark.engine.position import Position
+    from spark.engine.position import Position, State
     from spark.engine.quarantine import Undecodable
     from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
@@ -69,7 +69,24 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
         case _:
             rows = ""
     version = "" if done.after is None else f"version {done.after.version}  "
-    return _line(done.outcome, done.table, f"{version}{rows}", done.seconds)
+    step = _line(done.outcome, done.table, f"{version}{rows}", done.seconds)
+    return "\n".join([step, *(f"    [yellow]{escape(one)}[/]" for one in gated(done.after))])
+
+
+def gated(state: State | None) -> list[str]:
+    """What a table's rows fail of its suite: those that were there before it, and those that were let through."""
+    found = None if state is None else state.position.gated
+    if found is None:
+        return []
+    stored = [
+        f"in version {found.version} {'the table fails' if count is None else f'{count} rows fail'}: {one}"
+        for one, count in found.failing.items()
+    ]
+    newest = [
+        f"{'the table fails' if count is None else f'{count} of the newest rows fail'}, and were let through: {one}"
+        for one, count in found.let_through.items()
+    ]
+    return stored + newest
 
 
 def failure(why: Exception | str) -> str:
@@ -147,6 +164,7 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
         notes += [
             f"begins with the rows of {table} at version {version}: older changes were gone" for table, version in begun
         ]
+        notes += gated(standing.state)
         counts = metrics(standing.state.position)
         notes.append(", ".join(f"{name} {number:g}" for name, number in counts.items() if number))
         if positions:
@@ -203,6 +221,11 @@ def checked_json(done: Checked, verdict: Verdict | None) -> Json:
     """The same; `failures` is null where there was nothing to look at."""
     failures = None if verdict is None else plain(verdict.failures)
     return {"table": done.table, "version": done.version, "failures": failures, "seconds": done.seconds}
+
+
+def unchecked_json(table: str, why: Exception) -> Json:
+    """A table whose suite could not be evaluated, and why."""
+    return {"table": table, "version": None, "failures": None, "error": str(why)}
 
 
 def quarantine_grid(records: Sequence[Undecodable]) -> Grid:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from resources.lakehouse import Lakehouse
 from spark.engine import position as positions
 from spark.engine.land import capture, land
-from spark.engine.position import State
+from spark.engine.position import Gated, State
 from spark.engine.repair import Audited, Unprovable, audits
 from spark.engine.step import step
 
@@ -224,10 +224,13 @@ class Watching:
 
     watch: Callable[[DataFrame], None]
     digest: str = "watching"
+    watch_all: Callable[[DataFrame], None] = lambda _: None
 
-    def __call__(self, batch: DataFrame) -> None:
+    def __call__(self, batch: DataFrame, table: Callable[[], DataFrame], known: Gated) -> Gated:
         """Watch."""
         self.watch(batch)
+        self.watch_all(table())
+        return known
 
     def look(self, rows: DataFrame) -> dict[str, int | None]:  # noqa: ARG002  # a gate's
         """Nothing fails."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
@@ -41,13 +41,12 @@ def check(doors: Doors, topology: Topology, target: Table, gate: Gate, run: str)
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
             return Checked(name, None, None, time.monotonic() - began)
-        here, known = Pins(state.position.inputs, state.position.cut), state.position.gated
+        here = Pins(state.position.inputs, state.position.cut)
         with named(topology, target), working(doors, topology, target, state, here, run, gate) as work:
-            work = looked(work, again=True)
+            known, work = work.position.gated, looked(work, again=True)
             gated = work.position.gated
             assert gated is not None, "a gate that looked has said something"
-            same = known is not None and (known.gate, known.failing) == (gated.gate, gated.failing)
-            if same or positioned(work) is not None:
+            if (known is not None and replace(known, version=gated.version) == gated) or positioned(work) is not None:
                 return Checked(name, state.version, gated, time.monotonic() - began)
     raise NotCommitted(
         f"{name}: {TRIES} times another run committed first; run `tidetable check` again when it is quiet"

@@ -76,12 +76,13 @@ class Gated:
     """What a gate says of all rows of a table: those that were there before it, and those that it let pass since.
 
     `gate` is the gate's digest. `version` is the one whose rows it looked at, and `failing` how many of them failed it
-    there, by expectation (None: it is not about single rows).
+    there, by expectation (None: it is not about single rows). `let_through` is the same of the newest rows since.
     """
 
     gate: str
     version: int
     failing: dict[str, int | None]
+    let_through: dict[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

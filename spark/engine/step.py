@@ -26,7 +26,7 @@ from spark.operators.window import begun
 from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -66,8 +66,12 @@ class Gate(Protocol):
     def digest(self) -> str:
         """Tells what the gate asks of rows from what any other does."""
 
-    def __call__(self, batch: DataFrame) -> None:
-        """`batch` holds the new rows at touched keys, with the table's own columns."""
+    def __call__(self, batch: DataFrame, table: Callable[[], DataFrame], known: Gated) -> Gated:
+        """`batch` holds the new rows at touched keys, `table` makes a frame of all rows as they will be then.
+
+        What was `known` to fail of the table so far, no step can be refused for. What it says of the table with the
+        new rows is kept with them.
+        """
 
     def look(self, rows: DataFrame) -> dict[str, int | None]:
         """How many of a table's rows fail, by expectation (None: it is not about single rows); they stay."""
@@ -253,11 +257,16 @@ def begins(state: State | None, target: Table) -> bool:
 
 
 def _gated(state: State, gate: Gate | None) -> Gated | None:
-    """What a gate says of a table's rows so far; None where there is no gate, or it has not seen them."""
+    """What a gate says of a table's rows so far; None where there is no gate, or it has not seen them.
+
+    What somebody else wrote, it has not seen.
+    """
     if gate is None:
         return None
     if state.position.n == 0:
         return passed(gate, state.version)
+    if state.data_version > state.own:
+        return None
     known = state.position.gated
     return known if known is not None and known.gate == gate.digest else None
 
@@ -310,7 +319,7 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     if source is None:
         return positioned(work)
     _check_types(work, span.own, source)
-    batch = kept(work, source, always=span.is_small)
+    work, batch = kept(work, source, always=span.is_small)
     if not span.is_small:
         return merged(work, batch)
     # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
@@ -331,7 +340,8 @@ def _computed(work: Work) -> Stepped | None:
         found = rows(plan, ALL, work.now)
     if work.before.data_version == 0:
         _check_types(work, stored(work), found)
-        done = _done(whole, "stepped", commit.append(kept(whole, found), work.path, whole.position))
+        whole, batch = kept(whole, found)
+        done = _done(whole, "stepped", commit.append(batch, work.path, whole.position))
     else:  # a rebuild died behind its anchor: the rows of before it are there
         done = put_right(whole, found)
     return None if done is None else replace(done, arrived=arrived)
@@ -354,7 +364,8 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
         return positioned(work)
     batch = emitted(work.target, span, work.position.n)
     _check_types(work, span.own, batch)
-    done = _done(work, "stepped", commit.append(kept(work, batch), work.path, work.position))
+    work, batch = kept(work, batch)
+    done = _done(work, "stepped", commit.append(batch, work.path, work.position))
     return None if done is None else replace(done, arrived=arrived)
 
 
@@ -368,7 +379,8 @@ def put_right(work: Work, found: DataFrame) -> Stepped | None:
 
     None: somebody else committed first.
     """
-    batch, there, key = kept(work, found), stored(work), identity(work.target.plan)
+    work, batch = kept(work, found)
+    there, key = stored(work), identity(work.target.plan)
     if dict(there.dtypes) == dict(batch.dtypes) and twice(there, key).isEmpty():
         return merged(work, merge.difference(batch, there, key))
     return _done(work, "stepped", commit.replace_all(batch, work.path, work.position))
@@ -388,17 +400,31 @@ def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped |
     return _done(work, "stepped", commit.run(work.session, statement, work.path, work.position))
 
 
-def kept(work: Work, batch: DataFrame, always: bool = False) -> DataFrame:
+def kept(work: Work, batch: DataFrame, always: bool = False) -> tuple[Work, DataFrame]:
     """What is about to be committed, computed once if it is looked at before: by a gate, or for its keys.
 
-    What was looked at is what is committed.
+    What was looked at is what is committed, with what the gate says of it.
     """
     if work.gate is None and not always:
-        return batch
+        return work, batch
     rows_kept = work.keeps.keep(batch)
     if work.gate is not None:
-        work.gate(present(rows_kept) if PRESENT in rows_kept.columns else rows_kept)
-    return rows_kept
+        news = present(rows_kept) if PRESENT in rows_kept.columns else rows_kept
+        known = work.position.gated or passed(work.gate, work.before.version)
+        gated = work.gate(news, lambda: _behind(work, rows_kept), known)
+        work = replace(work, position=replace(work.position, gated=gated))
+    return work, rows_kept
+
+
+def _behind(work: Work, batch: DataFrame) -> DataFrame:
+    """All rows that a table has behind the commit of a batch."""
+    if work.position.whole:
+        return batch
+    if PRESENT not in batch.columns:
+        return stored(work).unionByName(batch)
+    key = identity(work.target.plan)
+    untouched = stored(work).join(batch.select(*cols(key)), list(key), "left_anti")
+    return untouched.unionByName(present(batch))
 
 
 def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:

@@ -151,6 +151,25 @@ def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -
     assert "nothing was committed" in stepped.stderr
     shop.order(kafka, 3, amount="1.00")
     assert tidetable("run", "shop").exit_code == 0
+    checked = tidetable("check", "shop")
+    assert checked.exit_code == 0
+    assert "holds" in checked.stdout
+
+    # What is let through with a warning is told by the run, by status, and with a sample by check.
+    shop.put(kafka, "customers", 7, {"name": "Ada", "country": "deu"})
+    let, lengths = tidetable("run", "shop"), "expect_column_value_lengths_to_equal(column='country', value=2)"
+    assert let.exit_code == 0
+    for said in (let.stdout, tidetable("run", "shop").stdout, tidetable("status", "shop").stdout):
+        assert f"newest rows fail, and were let through: {lengths}" in said
+    checked = tidetable("check", "shop.orders_enriched")
+    assert checked.exit_code == 0, "a warning"
+    assert f"warning: {lengths}: " in checked.stdout
+    assert f"rows fail: {lengths}" in tidetable("step", "shop.orders_enriched").stdout
+    shop.put(kafka, "customers", 7, {"name": "Ada", "country": "de"})
+    assert tidetable("run", "shop").exit_code == 0
+    (told_,) = json.loads(tidetable("check", "shop", "--json").stdout)
+    assert (told_["table"], told_["failures"]) == ("shop/orders_enriched", [])
+    assert "fail" not in tidetable("step", "shop.orders_enriched").stdout
 
 
 @pytest.mark.usefixtures("ran")

@@ -188,7 +188,9 @@ def test_a_broken_topology_file_is_named(
 
 def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sound = "from tests.dagster.test_definitions import named; topology = named('{0}', 't')"
-    written(monkeypatch, tmp_path, "mistaken", "topology = unknown")
+    written(
+        monkeypatch, tmp_path, "mistaken", "import spark.topology as t; t.StreamsBuilder('other'); topology = unknown"
+    )
     for name in ("twin_a", "twin_b"):
         (tmp_path / f"{name}.py").write_text(sound.format("twin"))
     for name in ("suited", "whole"):
@@ -196,6 +198,7 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     folder = tmp_path / "expectations"
     folder.mkdir()
     (folder / "mistaken.t.json").write_text("its suite waits")
+    (folder / "other.t.json").write_text("so does that of its builder")
     (folder / "suited.t.json").write_text("no JSON")
     monkeypatch.setattr("assets.suites.FOLDER", folder)
     told = ["mistaken.py:1: NameError", "one name; change one", "suited.t.json is not JSON"]
@@ -219,12 +222,12 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     assert "Topologies" in described.stdout
     assert "mistaken.py:1: NameError" in described.stderr
     assert "mistaken.py:1: NameError" in runner.invoke(cli.main, ["describe", "mistaken"]).stderr
-    assert cli.gates_of(topologies(lambda _: None)[1]) == {}
+    assert discover.gates_of(topologies(lambda _: None)[1]) == {}
     with pytest.raises(BrokenSuite, match="is not JSON"):
-        cli.gates_of(topologies(lambda _: None)[0])
+        discover.gates_of(topologies(lambda _: None)[0])
     (folder / "whoel.t.json").write_text("of nobody")
     with pytest.raises(BrokenSuite, match="suite of no table"):
-        cli.gates_of(topologies(lambda _: None)[1])
+        discover.gates_of(topologies(lambda _: None)[1])
 
 
 @pytest.mark.parametrize(
@@ -244,6 +247,7 @@ def test_a_broken_suite_is_named(tmp_path: Path, file: str, text: object, messag
 
 
 BETWEEN = "expect_column_values_to_be_between"
+NOT_NULL = "expect_column_values_to_not_be_null"
 
 
 @pytest.mark.parametrize(
@@ -265,6 +269,30 @@ BETWEEN = "expect_column_values_to_be_between"
             {"type": BETWEEN, "kwargs": {"column": "value", "max_value": 5}},
             f"{BETWEEN} compares 'value' of a.t, which is string, with max_value 5: write a value of that type",
         ),
+        (
+            {"type": BETWEEN, "kwargs": {"column": "at", "min_value": 5}},
+            f"{BETWEEN} compares 'at' of a.t, which is timestamp, with min_value 5: write a value of that type",
+        ),
+        (
+            {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": [1, "two"]}},
+            "compares 'id' of a.t, which is bigint, with value_set 'two': write a value of that type",
+        ),
+        (
+            {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "_timestmp"}},
+            "is about '_timestmp', which a.t does not have (did you mean '_timestamp'?)",
+        ),
+        (
+            {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "valeu"]}},
+            "is about 'valeu', which a.t does not have (did you mean 'value'?)",
+        ),
+        *(
+            ({"type": NOT_NULL, "kwargs": {"column": "id", "row_condition": text, "condition_parser": parser}}, told)
+            for text, parser, told in (
+                ("valeu = 'x'", "spark", "row_condition of expect_column_values_to_not_be_null"),
+                ('col("valeu").notNull()', "great_expectations", "is about 'valeu', which a.t does not have"),
+                ({"type": "nullity", "column": {"name": "valeu"}}, None, "is about 'valeu', which a.t does not have"),
+            )
+        ),
     ],
 )
 def test_a_suite_names_the_column_that_a_table_does_not_have_or_that_is_of_another_type(
@@ -272,7 +300,40 @@ def test_a_suite_names_the_column_that_a_table_does_not_have_or_that_is_of_anoth
 ) -> None:
     (tmp_path / "a.t.json").write_text(json.dumps({"name": "s", "expectations": [expectation]}))
     with pytest.raises(BrokenSuite, match=re.escape(message)):
-        suites([named("a", "t", value="value string")], tmp_path)
+        suites([named("a", "t", value="value string, at timestamp")], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("expect_column_value_lengths_to_be_between", {"min_value": 1, "max_value": 9}),
+        ("expect_column_unique_value_count_to_be_between", {"min_value": 1}),
+        ("expect_column_proportion_of_unique_values_to_be_between", {"min_value": 0.5}),
+    ],
+)
+def test_bounds_that_are_no_values_of_the_column_need_not_be_of_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, arguments: dict[str, object]
+) -> None:
+    monkeypatch.setattr("assets.suites._check_expectations", lambda _: None)  # Great Expectations takes seconds
+    expectation = {"type": kind, "kwargs": {"column": "value", **arguments}}
+    (tmp_path / "a.t.json").write_text(json.dumps({"name": "s", "expectations": [expectation]}))
+    assert list(suites([named("a", "t", value="value string")], tmp_path)) == ["a.t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"name": "\xff"}', "is not JSON"),
+        (b'{"name": "s", "expectations": [], "expectations": [{"type": "t"}]}', "'expectations' is there twice"),
+        (b'{"name": "s", "expectation": [], "expectations": [{"type": "t"}]}', "no place for 'expectation' .did you"),
+        (b'{"name": "s", "expectations": [{"type": "t", "severty": "info"}]}', "no place for 'severty' .did you mean"),
+        (b'{"name": "s", "expectations": [{"type": "t", "mostly": 0.5}]}', "no place for 'mostly'.*in kwargs"),
+    ],
+)
+def test_a_suite_that_would_not_be_read_whole_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
+    (tmp_path / "a.t.json").write_bytes(text)
+    with pytest.raises(BrokenSuite, match=f"a.t.json.*{message}"):
+        suites([named("a", "t")], tmp_path)
 
 
 def test_great_expectations_judges_names_and_arguments_when_definitions_load(
@@ -284,6 +345,8 @@ def test_great_expectations_judges_names_and_arguments_when_definitions_load(
         {"type": "expect_column_values_to_be_betwen", "kwargs": {"column": "id", "min_value": 0}},
         {"type": BETWEEN, "kwargs": {"column": "id", "min_value": 0, "max_valu": 9}, "severity": "warning"},
         {"type": BETWEEN, "kwargs": {"column": "id", "min_value": [1]}},
+        {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELECT 1"}},
+        {"type": "expect_column_values_to_be_of_type", "kwargs": {"column": "id", "type_": "Longtype"}},
     ]
     folder = tmp_path / "expectations"
     folder.mkdir()
@@ -298,6 +361,13 @@ def test_great_expectations_judges_names_and_arguments_when_definitions_load(
         f"{file}: expectation 3, {BETWEEN}: max_valu: extra fields not permitted (did you mean 'max_value'?)"
     )
     assert told[2].startswith(f"{file}: expectation 4, {BETWEEN}: min_value: ")
+    assert told[-2] == (
+        f"{file}: expectation 5, unexpected_rows_expectation: unexpected_rows_query: write {{batch}} for the rows"
+    )
+    assert told[-1] == (
+        f"{file}: expectation 6, expect_column_values_to_be_of_type: type_: Spark has no type 'Longtype' "
+        f"(did you mean 'LongType'?)"
+    )
 
     file.write_text(json.dumps({"name": "s", "expectations": [right]}))
     assert list(suites([named("a", "t")], folder)) == ["a.t"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 
 from assets.gates import Refused, SuiteGate
 from assets.lag import standings
@@ -24,6 +25,7 @@ from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.offsets import TopicOffsets
+from spark.engine.position import Gated
 from spark.topology import Consumed, StreamsBuilder, Topology
 
 # Great Expectations', while it is imported.
@@ -155,6 +157,13 @@ def failing(result: dg.ExecuteInProcessResult) -> list[tuple[object, object]]:
     table = check(result).metadata["failing_expectations"]
     assert isinstance(table, dg.TableMetadataValue)
     return [(record.data["sample"], record.data["severity"]) for record in table.records]
+
+
+def stored_failing(result: dg.ExecuteInProcessResult) -> list[object]:
+    """How many rows that were there fail, by expectation, as the check shows it."""
+    table = check(result).metadata["stored_rows_failing"]
+    assert isinstance(table, dg.TableMetadataValue)
+    return [record.data["rows"] for record in table.records]
 
 
 def test_a_run_materializes_everything(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
@@ -435,10 +444,47 @@ def test_an_expectation_that_was_not_evaluated_refuses_whatever_its_severity(sho
     gate = SuiteGate(shop.topology, shop.topology.table("large"), suite)
     session = shop.tidetable.engine.session()
     try:
+        frame = session.createDataFrame([(1,)], "order_id bigint")
         with pytest.raises(Refused, match=told):
-            gate(session.createDataFrame([(1,)], "order_id bigint"))
+            gate(frame, lambda: frame, Gated(gate.digest, 0, {}))
         with pytest.raises(Refused, match=told):
-            gate.look(session.createDataFrame([(1,)], "order_id bigint"))
+            gate.look(frame)
+    finally:
+        session.stop()
+
+
+def test_what_is_expected_of_rows_together_is_asked_of_the_whole_table(shop: Shop) -> None:
+    asked: list[Expectation] = [
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "name"}},
+        {"type": "expect_column_max_to_be_between", "kwargs": {"column": "amount", "min_value": 1}},
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name"}, "severity": "warning"},
+    ]
+    suite = Suite("s", Path("runs.large.json"), json.dumps({"name": "s", "expectations": asked}), tuple(asked))
+    gate = SuiteGate(shop.topology, shop.topology.table("large"), suite)
+    known, unique = Gated(gate.digest, 3, {}), "expect_column_values_to_be_unique(column='name')"
+    session = shop.tidetable.engine.session()
+
+    def frame(*rows: tuple[int, str | None, int]) -> DataFrame:
+        return session.createDataFrame(list(rows), "order_id bigint, name string, amount bigint")
+
+    try:
+        new, twice = frame((2, "Ada", 5)), frame((1, "Ada", 5), (2, "Ada", 5))
+        with pytest.raises(Refused, match="to_be_unique"):
+            gate(new, lambda: twice, known)
+        # What the table failed before refuses no step, and is told until it holds.
+        looked = replace(known, failing=gate.look(twice))
+        assert looked.failing == {unique: 2}
+        stays = gate(new, lambda: twice, looked)
+        assert stays == replace(known, let_through={unique: 2})
+        assert gate(new, lambda: twice, stays) == stays
+        mended = gate(frame((1, None, 5)), lambda: frame((1, None, 5), (2, "Ada", 5)), stays)
+        assert list(mended.let_through.values()) == [1], "the row without a name, as a warning"
+        with pytest.raises(Refused, match="to_be_unique"):
+            gate(new, lambda: twice, mended)
+        # A step that only deletes; and a table without rows has no greatest amount.
+        assert gate(frame(), lambda: new, looked) == known
+        assert gate(frame(), frame, looked) == known
+        assert gate.look(frame()) == {}
     finally:
         session.stop()
 
@@ -457,7 +503,7 @@ def test_a_new_suite_says_how_many_rows_of_before_fail_it(shop: Shop, tmp_path: 
         assert outcomes(ran) == {"large": outcome}
         assert not check(ran).passed
         assert check(ran).severity == dg.AssetCheckSeverity.WARN, "others have them already"
-        assert check(ran).metadata["stored_rows_failing"] == dg.MetadataValue.int(failing)
+        assert stored_failing(ran) == [failing]
         assert f"({failing})" in (check(ran).description or "")
     assert shop.versions()["large"] == before + 1
 
@@ -477,6 +523,6 @@ def test_a_new_suite_says_how_many_rows_of_before_fail_it(shop: Shop, tmp_path: 
     shop.put(0, (41, {"customer_id": 7, "amount": 900}))
     assert shop.tick().success
     ran = checked.materialize("large")
-    assert check(ran).metadata["stored_rows_failing"] == dg.MetadataValue.int(failing + 1)
+    assert stored_failing(ran) == [failing + 1]
     shop.put(0, *((number, None) for number in (40, 41)))
     assert shop.tick().success

@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from spark.engine import changes
 from spark.engine.doors import Doors
@@ -194,8 +195,23 @@ def test_a_gate_sees_the_new_rows_at_touched_keys_and_refuses_them_before_the_co
     assert columns == ["order_id", "customer_id", "sku", "title", "_timestamp", "_topic", "_partition", "_offset"]
     assert lake.versions(doors, story.topology, "titled") == version
 
-    passed = step(doors, story.topology, story.topology.table("titled"), "passed", lake.Watching(lambda _: None))
+    will: list[tuple[object, ...]] = []
+    gate_of_all = lake.Watching(lambda _: None, watch_all=lambda table: will.extend(map(tuple, table.collect())))
+    passed = step(doors, story.topology, story.topology.table("titled"), "passed", gate_of_all)
     assert passed.outcome == "stepped"
+    there = {
+        key: (row["title"], row["_offset"])
+        for key, row in lake.rows(doors, story.topology, "titled", ["title", "_offset"]).items()
+    }
+    assert {row[0]: (row[3], row[-1]) for row in will} == there, "all rows, as they are behind the commit"
+    assert len(will) == len(there)
+
+    # Rows that somebody else wrote, no gate has seen: it looks once more.
+    assert step(doors, story.topology, story.topology.table("titled"), "again", gate_of_all).outcome == "idle"
+    DeltaTable(lake.path(doors, story.topology, "titled")).delete("order_id = 1")
+    for outcome in ("positioned", "idle"):
+        done = step(doors, story.topology, story.topology.table("titled"), "again", gate_of_all)
+        assert done.outcome == outcome
 
 
 def test_a_gate_that_refuses_the_first_rows_leaves_an_empty_table_that_nobody_reads(
