@@ -255,7 +255,8 @@ def rebuild(
     A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
 
     Where that cannot be done, since inputs no longer tell what the rows were computed from, nothing is given up unless
-    it is asked for: with `from_rows` the table then begins anew, and the rows of such inputs stand for their changes.
+    it is asked for: with `from_rows` the table then begins anew, and the rows of such inputs stand for their changes. A
+    table that holds nothing yet begins so unasked.
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
     is replaced whole. The gate looks at all rows. What is `unseen` of the inputs is written into the ledger.
 

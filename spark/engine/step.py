@@ -289,8 +289,8 @@ def out(topology: Topology, target: Table) -> str:
     if not keeps_time(target.plan) and not changelogs(target.plan):
         return f"run `tidetable rebuild {name}`"
     return (
-        f"Its rows stay as they are, and it goes no further. To give up what it holds of changes that are gone, and "
-        f"begin anew with the rows that its inputs have now, run `tidetable rebuild {name} --from-rows`"
+        f"Its rows stay as they are. To give up what it holds of what is gone, and begin anew with the rows that its "
+        f"inputs have now, run `tidetable rebuild {name} --from-rows`"
     )
 
 
