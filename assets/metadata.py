@@ -51,7 +51,7 @@ def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
 
 
 def of_step(stepped: Stepped) -> Metadata:
-    """How many keys were touched, and what became of their rows."""
+    """How many keys were touched, what became of their rows, and whose rows stand for changes that were gone."""
     told: Metadata = {
         "batch/outcome": dg.MetadataValue.text(stepped.outcome),
         "batch/keys_touched": dg.MetadataValue.int(stepped.touched),
@@ -66,6 +66,8 @@ def of_step(stepped: Stepped) -> Metadata:
         told |= {
             name: dg.MetadataValue.float(float(number)) for name, number in metrics(stepped.after.position).items()
         }
+        if stepped.after.position.begun:
+            told["begun"] = dg.MetadataValue.json(stepped.after.position.begun)
         told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
     return told
 

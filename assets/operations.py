@@ -42,6 +42,11 @@ ALL_VERSIONS = dg.Field(
     description="Every version that can be computed again; the log of the run names the others.",
 )
 DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every table that is computed from it.")
+FROM_ROWS = dg.Field(
+    bool,
+    default_value=False,
+    description="Where inputs no longer tell what a table was computed from, begin anew with the rows that they have.",
+)
 VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
 TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")
 LIMIT = dg.Field(int, default_value=20, description="The newest so many of each topic.")
@@ -124,17 +129,18 @@ def _audited(tidetable: Tidetable, topology: Topology, table: Table, every: bool
 def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "rebuild", "table"),
-        config_schema={"table": TABLE, "downstream": DOWNSTREAM},
+        config_schema={"table": TABLE, "downstream": DOWNSTREAM, "from_rows": FROM_ROWS},
         description="Computes every row anew, as after a changed definition, and writes what differs.",
     )
     def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
         followers = topology.downstream(table.name) if context.op_config["downstream"] else ()
-        by_table = gates(topology, checked)
+        by_table, from_rows = gates(topology, checked), context.op_config["from_rows"]
         for number, target in enumerate((table, *followers), 1):
             context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(followers))
             with retried():
-                done = rebuild(tidetable.doors(), topology, target, context.run.run_id, by_table.get(target.name))
+                gate = by_table.get(target.name)
+                done = rebuild(tidetable.doors(), topology, target, context.run.run_id, gate, from_rows=from_rows)
             yield _materialized(tidetable, topology, target, done)
         yield DONE
 

@@ -318,8 +318,13 @@ def check_(name: str, as_json: bool) -> None:
 @main.command("rebuild")
 @table_name
 @click.option("--downstream", is_flag=True, help="And then every table that is computed from it.")
+@click.option(
+    "--from-rows",
+    is_flag=True,
+    help="Where inputs no longer tell what a table was computed from, begin anew with the rows that they have.",
+)
 @as_json
-def rebuild_(name: str, downstream: bool, as_json: bool) -> None:
+def rebuild_(name: str, downstream: bool, from_rows: bool, as_json: bool) -> None:
     """Compute every row of a table anew, as after a changed definition, and write what differs."""
     topology, table = table_of(name)
     doors, run, all_gates = Settings.from_environment().doors(), new_run(), gates_of(topology)
@@ -330,7 +335,8 @@ def rebuild_(name: str, downstream: bool, as_json: bool) -> None:
         task = bar.add_task("", total=len(targets))
         for target in targets:
             bar.update(task, description=f"rebuilding {target.name}")
-            rebuilt.append(rebuild(doors, topology, target, run, all_gates.get(target.name)))
+            gate = all_gates.get(target.name)
+            rebuilt.append(rebuild(doors, topology, target, run, gate, from_rows=from_rows))
             bar.advance(task)
             if not as_json:
                 out.print(told.line(rebuilt[-1]))
@@ -445,10 +451,9 @@ def gaps(name: str, as_json: bool) -> None:
     topology, part = named(name, lambda topology: [*topics(topology), *tables(topology)])
     stands = standings(Settings.from_environment().tidetable().lakehouse, topology, None)
     chosen = [one for one in stands if part is None or one.table.removeprefix(LANDING) == part]
-    found = [told.missing_json(one) for one in chosen]
     some = any(one.gaps for one in chosen)
     grid = told.gaps_grid(topology.name, chosen) if some else "no gaps"
-    say(as_json, [gap for one in found for gap in one], grid, *told.beginnings(topology.name, chosen))
+    say(as_json, told.missing_json(chosen), grid, *told.beginnings(topology.name, chosen))
 
 
 @main.command("late")
@@ -459,8 +464,10 @@ def late_(name: str, limit: int, as_json: bool) -> None:
     """List records that a stream's join dropped: late, or without the key, value or timestamp it needs."""
     topology, table = table_of(name)
     with progress.status("replaying"):
-        records = late(Settings.from_environment().doors(), topology, table, limit)
-    say(as_json, told.plain(records), told.late_grid(records) if records else "no record was dropped")
+        found = late(Settings.from_environment().doors(), topology, table, limit)
+    older = told.older(found)
+    nothing = [] if older else ["no record was dropped"]
+    say(as_json, told.plain(found), *([told.late_grid(found.records)] if found.records else nothing), *older)
 
 
 def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: bool) -> None:

@@ -22,12 +22,12 @@ from spark.engine.step import Stepped
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from assets.gates import Verdict
     from assets.lag import Standing
     from spark.engine.check import Checked
-    from spark.engine.late import Dropped
+    from spark.engine.late import Dropped, Late
     from spark.engine.position import Position, State
     from spark.engine.quarantine import Undecodable
     from spark.engine.sync import Waiting
@@ -64,6 +64,7 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
     match done.outcome:
         case "stepped":
             rows = f"+{done.inserted} ~{done.updated} -{done.deleted} rows, {done.touched} keys touched"
+            rows += "".join(f", [yellow]{note}[/]" for note in _begun(done.begun))
         case "waiting":
             rows = f"for {', '.join(done.waiting_for)}"
         case _:
@@ -160,16 +161,21 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
     if standing.state is not None:
         if cleaned := standing.state.position.cleaned:
             notes.append(f"{cleaned} deleted by tombstones that compaction had removed before they were landed")
-        begun = standing.state.position.begun.items()
-        notes += [
-            f"begins with the rows of {table} at version {version}: older changes were gone" for table, version in begun
-        ]
+        notes += _begun(standing.state.position.begun)
         notes += gated(standing.state)
         counts = metrics(standing.state.position)
         notes.append(", ".join(f"{name} {number:g}" for name, number in counts.items() if number))
         if positions:
             notes.append("; ".join(filter(None, [_inputs(standing.state.position), _reached(standing)])))
     return [note for note in notes if note]
+
+
+def _begun(begun: Mapping[str, int]) -> list[str]:
+    """What stands for changes that were gone."""
+    return [
+        f"begins with the rows of {name} at version {version}: older changes were gone"
+        for name, version in begun.items()
+    ]
 
 
 def _inputs(position: Position) -> str:
@@ -254,9 +260,23 @@ def beginnings(topology: str, standings: Sequence[Standing]) -> list[str]:
     return [f"{dotted(f'{topology}/{table}')} {place}" for table, place in found if place]
 
 
-def missing_json(standing: Standing) -> list[Json]:
-    """What was gone before it was read by one landing or table."""
-    return [{"table": standing.table, **asdict(gap)} for gap in standing.gaps]
+def missing_json(standings: Sequence[Standing]) -> Json:
+    """What was gone before it was read, and by landing where its partitions began, if not at 0."""
+    return {
+        "gaps": [{"table": standing.table, **asdict(gap)} for standing in standings for gap in standing.gaps],
+        "first_offsets": {standing.table: _first(standing) for standing in standings if standing.floor},
+    }
+
+
+def _first(standing: Standing) -> Json:
+    return {str(partition): offset for partition, offset in standing.floor.items()}
+
+
+def older(found: Late) -> list[str]:
+    """How many records were dropped before the log begins, a line for each reason."""
+    return [
+        f"{count} older: {why}; the log was cleaned up, and does not tell which" for why, count in found.older.items()
+    ]
 
 
 def late_grid(records: Sequence[Dropped]) -> Grid:
@@ -282,7 +302,7 @@ def standing_json(standing: Standing) -> Json:
         "held": plain(standing.held),
         "in_transactions": {**standing.in_transactions},
         "gaps": plain(standing.gaps),
-        "first_offsets": {str(partition): offset for partition, offset in standing.floor.items()},
+        "first_offsets": _first(standing),
         "counted": plain(standing.counted),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,

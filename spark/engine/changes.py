@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import functions as F
 
 from spark.engine import position as positions
-from spark.engine.errors import InputChanged
+from spark.engine.errors import ChangesExpired, InputChanged
 from spark.engine.offsets import TopicOffsets
 from spark.engine.pin import before
 from spark.engine.position import Position
@@ -139,10 +139,7 @@ class Pinned:
         try:
             there = {field.name for field in DeltaTable(self.path(scan), version).schema().fields}
         except DeltaError as error:
-            raise InputChanged(
-                f"{self.topology}/{scan.table} has no version {version} any more: {error}. "
-                f"Run `tidetable rebuild` for the tables that read it"
-            ) from error
+            raise ChangesExpired(f"{self.topology}/{scan.table} has no version {version} any more: {error}") from error
         if version is not None:  # a landing may gain columns at any moment
             self.columns[scan.table, version] = there
         return there

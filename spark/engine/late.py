@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,15 @@ class Dropped:
     version: int
 
 
-def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dropped]:
+@dataclass(frozen=True)
+class Late:
+    """Records that a table dropped; and how many, by reason, were `older` than its log: which they were is not told."""
+
+    records: list[Dropped]
+    older: dict[str, int] = field(default_factory=dict)
+
+
+def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
     """The newest records that a table dropped: late ones, and those without the key, value or timestamp it needs.
 
     Raises:
@@ -45,16 +53,16 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dr
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     state = positions.read(path, name)
     if state is None:
-        return []
+        return Late([])
     gaining(doors, topology, target, state)  # such columns drop nothing
     commits = list(positions.commits(path, name))
+    # What came before the first commit that the log still tells of is not known, unless it is the first of all.
+    whole = not commits or commits[-1].position.n == 1
     found: list[Dropped] = []
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         with named(topology, target), keeping(session) as keeps:
-            # What came before the first commit that the log still tells of is not known, unless it is the first of all.
-            whole = commits != [] and commits[-1].position.n == 1
             for made, before in pairwise([*commits, *([None] if whole else [])]):
                 assert made is not None, "only the last of a list has nothing behind it"
                 was = None if before is None else before.position
@@ -77,4 +85,4 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> list[Dr
                 ]
     finally:
         session.stop()
-    return found
+    return Late(found, {} if whole else commits[-1].position.dropped)

@@ -297,7 +297,7 @@ def at(path: str, table: str, version: int, cut: Cut) -> Position:
     Also of an epoch that is over, or of a commit that a restore went back behind.
 
     Raises:
-        InputChanged: the log was cleaned up, and no longer holds it.
+        ChangesExpired: the log was cleaned up, and no longer holds it.
     """
     for entry in _history(path)[1]:
         position = Position.from_json(entry.metadata)
@@ -306,10 +306,15 @@ def at(path: str, table: str, version: int, cut: Cut) -> Position:
         data_version = position.data_version if changed_rows(entry) == 0 else entry.version
         if data_version <= version and position.cut.items() <= cut.items():
             return position
-    raise InputChanged(
-        f"the log of {table} was cleaned up, and no longer tells what it was computed from at version {version}. "
-        f"Run `tidetable rebuild` for the tables that read it"
+    raise ChangesExpired(
+        f"the log of {table} was cleaned up, and no longer tells what it was computed from at version {version}"
     )
+
+
+def told(path: str, table: str) -> dict[int, Position | None]:
+    """By version that the log still holds, of any epoch: the position in it, or None if it is not ours."""
+    found = ((entry.version, Position.from_json(entry.metadata)) for entry in _history(path)[1])
+    return {number: one if one is not None and one.table == table else None for number, one in found}
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
@@ -333,7 +338,7 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
     if oldest > since + 1 and (unchanged is None or unchanged > since):
         raise ChangesExpired(
             f"the log of {table} was cleaned up and begins at version {oldest}: what changed since version {since} "
-            f"cannot be told. Run `tidetable rebuild` for the tables that read it"
+            f"cannot be told"
         )
     return found
 

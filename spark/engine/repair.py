@@ -20,7 +20,9 @@ from spark.engine.replay import behind, replayed
 from spark.engine.step import (
     Stepped,
     begins,
+    expired,
     named,
+    out,
     overtaken,
     passed,
     put_right,
@@ -33,7 +35,7 @@ from spark.engine.stream import identity
 from spark.operators.algebra import ALL, PRESENT, at, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -46,8 +48,12 @@ if TYPE_CHECKING:
 
 SAMPLE = 10  # differing rows that an audit shows
 TRIES = 5  # lost races before a rebuild gives up
-OLDER = "older than the last version that can be computed again, by another definition, or no longer in the log"
-NO_COMMIT = "made by maintenance or by somebody else, or undone by a restore: no position stands for it"
+CREATED = "created the table, without rows"
+CLEANED = "the log was cleaned up, and no longer tells of it"
+FOREIGN = "made by maintenance or by somebody else: no position stands for it"
+OTHER = "of another definition, or before the table was begun anew"
+UNDONE = "undone by a restore"
+OLDER = "older than a version that cannot be computed again"
 EXPIRED = "no longer told how they changed it before they were stepped"
 
 
@@ -126,31 +132,45 @@ def audits(doors: Doors, topology: Topology, target: Table) -> Iterator[Audited 
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     yield (newest := audit(doors, topology, target))
-    left, seen = newest.version, [newest.version]
-    for made in positions.commits(path, name):
-        if made.version < newest.version:
-            left = made.version
-            seen.append(made.version)
-            try:
-                yield audit(doors, topology, target, made.version)
-            except InputChanged as error:
-                yield Unprovable(name, made.version, str(error))
-                if not made.position.whole:
-                    break
-    for version, until in _runs([version for version in range(left) if version not in seen]):
-        yield Unprovable(name, version, OLDER, until)
-    for version, until in _runs([version for version in range(left, newest.version) if version not in seen]):
-        yield Unprovable(name, version, NO_COMMIT, until)
+    standing = {made.version: made for made in positions.commits(path, name) if made.version < newest.version}
+    left = dict(standing)
+    for made in standing.values():
+        del left[made.version]
+        try:
+            yield audit(doors, topology, target, made.version)
+        except InputChanged as error:
+            yield Unprovable(name, made.version, str(error))
+            if not made.position.whole:
+                break
+    told, epoch = positions.told(path, name), positions.app(newest.position)
+    seen = standing.keys() - left.keys()
+    reasons = {n: _why(n, told, epoch, n in left) for n in range(newest.version) if n not in seen}
+    for version, until, why in _runs(reasons):
+        yield Unprovable(name, version, why, until)
 
 
-def _runs(versions: list[int]) -> list[tuple[int, int]]:
-    """Versions that follow each other, as first and last; newest first."""
-    found: list[tuple[int, int]] = []
-    for version in reversed(versions):
-        if found and found[-1][0] == version + 1:
-            found[-1] = version, found[-1][1]
+def _why(version: int, told: Mapping[int, Position | None], epoch: str, standing: bool) -> str:
+    """Why a version is not audited."""
+    if standing:
+        return OLDER
+    if version not in told:
+        return CLEANED
+    position = told[version]
+    if version == 0:
+        return CREATED
+    if position is None:
+        return FOREIGN
+    return UNDONE if positions.app(position) == epoch and position.n > 0 else OTHER
+
+
+def _runs(reasons: Mapping[int, str]) -> list[tuple[int, int, str]]:
+    """Versions that follow each other, and have one reason, as first and last; newest first."""
+    found: list[tuple[int, int, str]] = []
+    for version, why in reversed(list(reasons.items())):
+        if found and (found[-1][0], found[-1][2]) == (version + 1, why):
+            found[-1] = version, found[-1][1], why
         else:
-            found.append((version, version))
+            found.append((version, version, why))
     return found
 
 
@@ -214,26 +234,37 @@ def step_or_rebuild(doors: Doors, topology: Topology, target: Table, run: str, g
 
 
 def rebuild(
-    doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None, *, unseen: bool = False
+    doors: Doors,
+    topology: Topology,
+    target: Table,
+    run: str,
+    gate: Gate | None = None,
+    *,
+    unseen: bool = False,
+    from_rows: bool = False,
 ) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
     A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
 
-    Where the definition changed, and an input no longer tells all its changes, its rows stand for those that are gone.
+    Where that cannot be done, since inputs no longer tell what the rows were computed from, nothing is given up unless
+    it is asked for: with `from_rows` the table then begins anew, and the rows of such inputs stand for their changes. A
+    table that holds nothing yet begins so unasked.
     The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
     is replaced whole. The gate looks at all rows. What is `unseen` of the inputs is written into the ledger.
 
     Raises:
         InputChanged: an input was never computed, so there is nothing to compute from.
-        ChangesExpired: an input no longer tells what the table's rows were computed from; they stay as they are.
+        ChangesExpired: an input no longer tells what the table's rows were computed from; they stay as they are, and
+            by their definition.
         NotCommitted: other runs kept committing first.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    from_rows = False
+    anew, gone = False, tuple[str, ...]()
     for _ in range(TRIES):
-        state = _renewed(doors, topology, target, path, run)
+        state = _renewed(doors, topology, target, path, run, from_rows, anew)
+        anew = False
         pins = pin(doors, topology, target)  # after the state: a step in between would be further than the pins
         if not pins.inputs:
             raise InputChanged(
@@ -242,7 +273,7 @@ def rebuild(
         try:
             with (
                 named(topology, target),
-                working(doors, topology, target, state, pins, run, gate, from_rows=from_rows) as work,
+                working(doors, topology, target, state, pins, run, gate, gone) as work,
             ):
                 if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                     continue
@@ -252,14 +283,13 @@ def rebuild(
                 position = replace(work.position, whole=True, gaps=gaps, gated=gated)
                 done = _rebuilt(doors, topology, replace(work, position=position))
         except ChangesExpired as error:
-            if begins(state, target) and not from_rows:
-                from_rows = True
+            if from_rows and state is not None and state.position.n > 0:
+                anew = True
                 continue
-            raise ChangesExpired(
-                f"{name.replace('/', '.')} cannot be computed again: {str(error).partition(chr(10))[0]}\nIts rows stay "
-                f"as they are, and nothing was changed. To begin anew with the rows that its inputs have now, declare "
-                f"it under another name"
-            ) from error
+            if (from_rows or begins(state)) and (found := expired(doors, topology, target, pins)) != gone:
+                gone = found
+                continue
+            raise _refused(topology, target, str(error).partition("\n")[0]) from error
         if done is not None:
             return replace(done, seconds=time.monotonic() - began)
     raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
@@ -294,40 +324,65 @@ def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
     return put_right(replace(work, position=position), found)
 
 
-def _renewed(doors: Doors, topology: Topology, target: Table, path: str, run: str) -> State | None:
-    """The state to rebuild from: of a new epoch if the definition changed, or if the position was lost."""
+def _refused(topology: Topology, target: Table, why: str) -> ChangesExpired:
+    return ChangesExpired(f"{topology.name}.{target.name} cannot be computed again: {why}\n{out(topology, target)}")
+
+
+def _renewed(
+    doors: Doors, topology: Topology, target: Table, path: str, run: str, from_rows: bool, anew: bool
+) -> State | None:
+    """The state to rebuild from: of a new epoch if the definition or an input is another, or the position was lost.
+
+    A new epoch gives up what the table held. Where its inputs no longer tell that, it is begun only `from_rows`, which
+    asks for it: so what then fails has lost nothing. `anew` begins one in any case.
+    """
     name = f"{topology.name}/{target.name}"
+    state, agrees = None, False
     try:
         state = positions.read(path, name)
-        if state is not None:
-            state = agreed(doors, topology, target, state, run)
-            _check_streams(doors, topology, target, state)
+        if state is None:
+            return None
+        state, agrees = agreed(doors, topology, target, state, run), True
     except (PositionLost, PlanChanged):
         check_landings(doors, topology, target)
-        _new_epoch(doors, path, name, run, definition(topology, target))
-        return positions.read(path, name)
-    return state
+    if agrees and state is not None and not anew and not _others(doors, topology, target, state, from_rows):
+        if not from_rows or state.position.n == 0 or not _gone(doors, topology, target, state.position.begun):
+            return state
+    elif not from_rows and (state is None or not begins(state)) and (gone := _gone(doors, topology, target)):
+        raise _refused(topology, target, f"{', '.join(gone)} no longer tells all of its changes")
+    _new_epoch(doors, path, name, run, definition(topology, target))
+    return positions.read(path, name)
 
 
-def _check_streams(doors: Doors, topology: Topology, target: Table, state: State) -> None:
-    """Refuse to replay the records of a stream that was computed anew since, by another definition.
+def _gone(doors: Doors, topology: Topology, target: Table, begun: Mapping[str, int] | None = None) -> tuple[str, ...]:
+    """The inputs that no longer tell the changes that a table reads of them."""
+    return expired(doors, topology, target, pin(doors, topology, target), begun) if target.plan.changelogs else ()
 
-    And the changes of a table that was replaced since: they end there.
+
+def _others(doors: Doors, topology: Topology, target: Table, state: State, from_rows: bool) -> bool:
+    """Whether inputs are no longer what a replay would go through.
+
+    One was made anew, or a stream was computed anew by another definition, or changed by somebody else; or a table was
+    replaced, where the changes that are read of it end.
     """
-    for scan in target.inputs if target.plan.keeps_time else ():
-        pinned = state.position.inputs.get(scan.table)
-        if pinned is None or scan.landing:
-            continue
+    for scan in target.inputs if target.plan.keeps_time or target.plan.changelogs else ():
         name, path = f"{topology.name}/{scan.table}", doors.lakehouse.table(topology.name, scan.table)
-        if scan.appended:
-            first = [*positions.every(path, name)][-1:]
-            if any(commit.position.n == 1 and commit.version > pinned.version for commit in first):
-                raise PlanChanged(f"{name} was computed anew")
-        elif scan in target.plan.drivers:
-            now = positions.read(path, name)
-            told = positions.changed(path, name, pinned.version, pinned.version if now is None else now.version)
-            if any(commit.replaced for commit in told):
-                raise PlanChanged(f"{name} was replaced")
+        pinned, now = state.position.inputs.get(scan.table), positions.read(path, name)
+        if pinned is None or now is None:
+            continue
+        if now.id != pinned.id or now.version < pinned.version:
+            return True
+        if target.plan.keeps_time and (scan.appended or scan in target.plan.drivers):
+            try:
+                told = positions.changed(path, name, pinned.version, now.version)
+            except ChangesExpired as error:
+                if from_rows:
+                    return True
+                raise _refused(topology, target, str(error)) from error
+            for one in told:
+                if one.replaced or (scan.appended and (one.position is None or one.position.n == 1)):
+                    return True
+    return False
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark.engine.changes import Beginning, Between, Pinned, version_of
-from spark.engine.errors import InputChanged
+from spark.engine.errors import ChangesExpired
 from spark.engine.stream import Clock, clocked, emitted
 from spark.operators.algebra import is_idle, present, touched
 
@@ -29,10 +29,10 @@ def replayed(
     """What keeps time as the spans of its commits, newest first, yield it from nothing; and its clock behind them.
 
     Raises:
-        InputChanged: the log was cleaned up, and the first spans are no longer in it.
+        ChangesExpired: the log was cleaned up, and the first spans are no longer in it.
     """
     if commits[-1].position.n != 1:
-        raise InputChanged(
+        raise ChangesExpired(
             f"{topology.name}/{target.name}: its log was cleaned up and begins with number {commits[-1].position.n}; "
             f"the spans before it cannot be replayed"
         )

@@ -26,12 +26,13 @@ from spark.operators.window import begun
 from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.engine.doors import Doors
     from spark.engine.position import Position, State
+    from spark.topology.nodes import Scan
     from spark.topology.topology import Table, Topology
 
 TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
@@ -94,6 +95,13 @@ class Stepped:
     arrived: Arrived | None = None
     """Of a stored stream, or windows: what came, and how late; what it dropped so far is in the position."""
 
+    @property
+    def begun(self) -> dict[str, int]:
+        """By input, the version whose rows stand for its older changes since this step: those were gone."""
+        if self.after is None or self.after.position.n > 1 or self.outcome in ("idle", "waiting"):
+            return {}
+        return self.after.position.begun
+
 
 @dataclass(frozen=True)
 class Work:
@@ -117,13 +125,14 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
 
     Raises:
         PlanChanged: the table was computed by another definition; a rebuild is needed.
-        InputChanged: an input is not the table that the position names, or no longer tells how it changed.
+        InputChanged: an input is not the table that the position names.
+        ChangesExpired: an input no longer tells how it changed.
         ExpressionFailed: an expression of the topology failed.
         NotCommitted: other runs kept stepping first.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    from_rows = False
+    gone: tuple[str, ...] = ()
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
@@ -138,7 +147,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
         try:
             with (
                 named(topology, target),
-                working(doors, topology, target, state, until, run, gate, from_rows=from_rows) as work,
+                working(doors, topology, target, state, until, run, gate, gone) as work,
             ):
                 if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                     continue
@@ -149,11 +158,11 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
                     done = _computed(work)
                 else:
                     done = _advanced(work)
-        except ChangesExpired:
-            if from_rows or not begins(state, target):
-                raise
-            from_rows = True
-            continue
+        except ChangesExpired as error:
+            if begins(state) and (found := expired(doors, topology, target, until)) != gone:
+                gone = found
+                continue
+            raise ChangesExpired(f"{error}\n{out(topology, target)}") from error
         if done is not None:
             return replace(done, waiting_for=pins.behind if idle else (), seconds=time.monotonic() - began)
     raise NotCommitted(
@@ -170,10 +179,7 @@ def named(topology: Topology, target: Table) -> Iterator[None]:
         name, told = f"{topology.name}.{target.name}", condition(error)
         said = str(error).partition("\n\nJVM stacktrace:")[0]
         if told.startswith(CHANGES_LOST):
-            raise ChangesExpired(
-                f"{name}: an input no longer tells how it changed since the last step: {said}\n"
-                f"run `tidetable rebuild {name}`"
-            ) from error
+            raise ChangesExpired(f"{name}: an input no longer tells how it changed: {said}") from error
         if fault := _fault(error):
             where = "".join(f"\nthe row: {note}" for note in getattr(error, "__notes__", ()))
             raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {fault}{where}") from error
@@ -198,12 +204,11 @@ def working(
     pins: Pins,
     run: str,
     gate: Gate | None = None,
-    *,
-    from_rows: bool = False,
+    gone: Sequence[str] = (),
 ) -> Iterator[Work]:
     """An engine session for one try, and what it needs; the table is created if it is not there yet.
 
-    `from_rows`: the rows of inputs stand for all their changes so far.
+    Of the inputs whose changes are `gone`, the rows stand for all changes so far.
     """
     path = doors.lakehouse.table(topology.name, target.name)
     if state is None:
@@ -211,10 +216,9 @@ def working(
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
-        known = {} if state is None else state.position.begun
-        begun_at = (
-            {scan.table: pins.inputs[scan.table].version for scan in target.plan.changelogs} if from_rows else known
-        )
+        begun_at = {name: pins.inputs[name].version for name in gone}
+        if state is not None and state.position.n > 0:  # where it began is settled
+            begun_at = state.position.begun
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)
         if state is None:
             beginning = Beginning(now, own=now.session.range(0).toDF("_"))
@@ -251,9 +255,47 @@ def working(
         session.stop()
 
 
-def begins(state: State | None, target: Table) -> bool:
-    """Whether a table that reads all changes of an input has none of them yet."""
-    return (state is None or state.position.n == 0) and target.plan.changelogs != ()
+def begins(state: State | None) -> bool:
+    """Whether a table holds nothing yet: also nothing that a rebuild which died would have replaced."""
+    return state is None or (state.position.n == 0 and state.data_version == 0)
+
+
+def expired(
+    doors: Doors, topology: Topology, target: Table, pins: Pins, begun: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Of the tables that a table reads all changes of, those that no longer tell them, since they `begun`."""
+    told = target.plan.changelogs
+    if not told or not pins.inputs:
+        return ()
+    session = doors.engine.session()
+    try:
+        now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut, begun or {})
+        return tuple(dict.fromkeys(scan.table for scan in told if not _tells(now, scan)))
+    finally:
+        session.stop()
+
+
+def _tells(now: Pinned, scan: Scan) -> bool:
+    try:
+        now.changelog(scan).count()  # opens every file of the feed, and reads no column
+    except ChangesExpired:
+        return False
+    except PySparkException as error:
+        if not condition(error).startswith(CHANGES_LOST):
+            raise
+        return False
+    return True
+
+
+def out(topology: Topology, target: Table) -> str:
+    """What helps a table whose inputs no longer tell what it needs of them."""
+    name = f"{topology.name}.{target.name}"
+    if not target.plan.keeps_time and not target.plan.changelogs:
+        return f"run `tidetable rebuild {name}`"
+    return (
+        f"Its rows stay as they are. To give up what it holds of what is gone, and begin anew with the rows that its "
+        f"inputs have now, run `tidetable rebuild {name} --from-rows`"
+    )
 
 
 def _gated(state: State, gate: Gate | None) -> Gated | None:

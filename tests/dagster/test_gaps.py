@@ -61,7 +61,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     assert (check.check_name, check.passed, check.severity) == ("gaps", True, dg.AssetCheckSeverity.WARN)
     assert told["kafka/gaps"].value == 0
     assert said("gaps", "lossy").strip() == "no gaps"
-    assert json.loads(said("gaps", f"lossy.{name}", "--json")) == []
+    assert json.loads(said("gaps", f"lossy.{name}", "--json")) == {"gaps": [], "first_offsets": {}}
 
     send(kafka, name, *(Record(n, {"v": n}) for n in range(2, 7)))
     kafka.admin().delete_records([TopicPartition(name, 0, 4)])
@@ -75,7 +75,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         f"Offsets that were gone before they were landed: {name}-0 1 to 3.",
     )
     assert told["kafka/gaps"].value == 3
-    [gap] = json.loads(said("gaps", f"lossy.{name}", "--json"))
+    [gap] = json.loads(said("gaps", f"lossy.{name}", "--json"))["gaps"]
     assert {part: gap[part] for part in ("table", "input", "partition", "first", "last")} == {
         "table": f"_landing/{name}",
         "input": name,
@@ -123,6 +123,8 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
         return CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(cli.main, words, catch_exceptions=False).stdout
 
     assert told in said("gaps", "aged")
+    begins = {"gaps": [], "first_offsets": {f"_landing/{name}": {"0": 3}}}
+    assert json.loads(said("gaps", "aged", "--json")) == begins
     assert told in said("status", "aged")
     [standing] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
     assert standing["first_offsets"] == {"0": 3}

@@ -331,7 +331,7 @@ def test_an_audit_that_finds_a_difference_fails_and_tells_it(shop: Shop) -> None
     (event,) = [event for event in audited.all_events if event.is_step_failure]
     assert "1 keys differ" in (event.step_failure_data.user_failure_data.description or "")  # type: ignore[union-attr]  # ours
     assert len(audited.get_asset_observation_events()) == 2, "one table that differs keeps no other from its audit"
-    assert operated(shop, "rebuild", "rebuild_table", table="large").success
+    assert operated(shop, "rebuild", "rebuild_table", table="large", from_rows=True).success
     assert (2, 8, 200, None) in shop.rows("large")
 
 

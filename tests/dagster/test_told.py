@@ -8,8 +8,9 @@ from rich.console import Console
 
 from assets.lag import Standing
 from dagster_project import cli
-from dagster_project.told import standing_shown
+from dagster_project.told import older, standing_shown
 from spark.engine.counts import Counted
+from spark.engine.late import Late
 from spark.engine.position import Input, Position, State
 from spark.engine.publish import Sent
 
@@ -52,3 +53,8 @@ def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
     assert header.split()[:2] == ["table", "version"]
     assert len(rows) == 10
     assert all(row.startswith("warehouse" * 20) and "─" not in row for row in rows)
+
+
+def test_dropped_records_that_are_older_than_the_log_are_counted() -> None:
+    assert older(Late([], {"late": 3})) == ["3 older: late; the log was cleaned up, and does not tell which"]
+    assert older(Late([])) == []

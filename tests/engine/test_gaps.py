@@ -209,9 +209,9 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
     session.sql(f"OPTIMIZE delta.{quoted(str(where))}").collect()
     session.sql(f"VACUUM delta.{quoted(str(where))} RETAIN 0 HOURS").collect()  # as it is a week later
     assert not list((where / "_change_data").glob("*.parquet"))
-    for target in (strict.table("names"), strict.table("changes")):
-        with pytest.raises(ChangesExpired, match=f"run `tidetable rebuild gaps-{name}.{target.name}`"):
-            step_or_rebuild(copy, strict, target, "strict")
+    for table, how in (("names", ""), ("changes", " --from-rows")):
+        with pytest.raises(ChangesExpired, match=f"`tidetable rebuild gaps-{name}.{table}{how}`"):
+            step_or_rebuild(copy, strict, strict.table(table), "strict")
     stepped = step_or_rebuild(copy, made, made.table("names"), "ledger")
     assert (stepped.outcome, gaps(copy, made, "names")) == ("stepped", [(name, None, 2, 3)])
     assert lake.rows(copy, made, "names") == {
@@ -221,6 +221,9 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
     assert audit(copy, made, made.table("names")).holds
     with pytest.raises(ChangesExpired):
         step_or_rebuild(copy, made, made.table("changes"), "ledger")
+    begun = rebuild(copy, made, made.table("changes"), "asked for", from_rows=True).begun
+    assert begun == {name: lake.state(copy, made, name).data_version}
+    assert step_or_rebuild(copy, made, made.table("changes"), "on").outcome == "idle"
     send(kafka, name, Record(2, None))
     lake.land_all(copy, made)
     lake.step_all(copy, made, name, "names")
@@ -250,6 +253,10 @@ def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledg
         (where / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises(ChangesExpired, match=f"the log of gaps-{name}/{name} was cleaned up and begins at version 3"):
         step_or_rebuild(copy, strict, strict.table("names"), "strict")
+    for verb in (step_or_rebuild, rebuild):
+        with pytest.raises(ChangesExpired, match=rf"`tidetable rebuild {made.name}.changes --from-rows`") as refused:
+            verb(copy, strict, strict.table("changes"), "strict")
+        assert str(refused.value).count("tidetable rebuild") == 1
     stepped = step_or_rebuild(copy, made, made.table("names"), "ledger")
     assert (stepped.outcome, gaps(copy, made, "names")) == ("stepped", [(name, None, 2, 3)])
     assert audit(copy, made, made.table("names")).holds

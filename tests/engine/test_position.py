@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from spark.engine import commit, table
 from spark.engine import position as positions
-from spark.engine.errors import InputChanged, PositionLost
+from spark.engine.errors import ChangesExpired, PositionLost
 from spark.engine.offsets import TopicOffsets
 from spark.engine.position import RETIRED, Changed, Input, Position
 from tests.engine.logs import Entry, appended, created, merged, write
@@ -153,7 +153,7 @@ def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
         assert len(positions.changed(path, NAME, since=3, until=5)) == 2
-        with pytest.raises(InputChanged, match="begins at version 4: what changed since version 2"):
+        with pytest.raises(ChangesExpired, match=r"begins at version 4: what changed since version 2 cannot be told$"):
             positions.changed(path, NAME, since=2, until=5)
 
 
@@ -164,7 +164,7 @@ def test_a_log_that_lost_only_commits_without_a_change_tells_all(tmp_path: Path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
         assert [found.version for found in positions.changed(path, NAME, since=1, until=5)] == [5]
-        with pytest.raises(InputChanged, match="begins at version 4"):
+        with pytest.raises(ChangesExpired, match="begins at version 4"):
             positions.changed(path, NAME, since=0, until=5)
 
 

@@ -11,7 +11,7 @@ from spark.engine import position as positions
 from spark.engine import repair
 from spark.engine.doors import Doors
 from spark.engine.errors import InputChanged
-from spark.engine.late import late
+from spark.engine.late import Late, late
 from spark.engine.repair import audit, rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
@@ -301,7 +301,7 @@ def test_late_records_are_told_whatever_their_clock_said(
     far = 1_000_000_000_000_000  # milliseconds: the year 33658
     send(kafka, name, Record("ada", {"price": 1}, timestamp=far), record("ada", 1, {"price": 1}))
     assert tick(doors, made, "far").failed == {}
-    (dropped,) = late(doors, made, made.table("counted"), limit=9)
+    (dropped,) = late(doors, made, made.table("counted"), limit=9).records
     assert (dropped.offset, dropped.timestamp) == (1, "2023-11-14 22:13:20.001")
     assert str(dropped.stream_time).startswith("+33658-09-27")
     # Where the first commit is no longer told, nobody knows what it began with.
@@ -310,6 +310,7 @@ def test_late_records_are_told_whatever_their_clock_said(
     commits = list(positions.commits(lake.path(doors, made, "counted"), f"{made.name}/counted"))
     with monkeypatch.context() as patched:
         patched.setattr(positions, "commits", lambda *_, **__: iter(commits[:-1]))
-        assert late(doors, made, made.table("counted"), limit=9) == []
+        assert late(doors, made, made.table("counted"), limit=9) == Late([], {"late": 1, "null value": 1})
         patched.setattr(positions, "commits", lambda *_, **__: iter(commits))
-        assert [one.reason for one in late(doors, made, made.table("counted"), limit=9)] == ["null value", "late"]
+        told = late(doors, made, made.table("counted"), limit=9)
+        assert ([one.reason for one in told.records], told.older) == (["null value", "late"], {})

@@ -116,7 +116,7 @@ def test_windows_follow_their_topic_tick_by_tick(
     state = lake.state(doors, made, "final")
     assert state.position.time == (SINCE + DAY) * 1000
     assert state.position.dropped == {"late": 2, "null key": 1, "null value": 1}
-    dropped = late(doors, made, made.table("final"), limit=10)
+    dropped = late(doors, made, made.table("final"), limit=10).records
     assert {(one.partition, one.offset, one.reason) for one in dropped} == {
         *((0, 4, "null key"), (0, 5, "null value"), (0, 6, "late"), (1, 2, "late")),
     }
