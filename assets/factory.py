@@ -46,6 +46,18 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
+SKIP_REFUSED = dg.Field(
+    bool,
+    default_value=False,
+    description="Leave out the records that the topic refuses, and count them in its position.",
+)
+REPEAT = dg.Field(
+    bool,
+    default_value=False,
+    description="Where the topic may have lost its newest records, send again what may have been among them.",
+)
+
+
 class NameClash(Exception):
     """Two names that Dagster cannot tell apart."""
 
@@ -231,6 +243,7 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
         name=word("kafka", table.topic),
         specs=[published_spec(topology, table)],
         pool=group(topology, table),
+        config_schema={"skip_refused": SKIP_REFUSED, "repeat": REPEAT},
     )
     def publishing(
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
@@ -241,7 +254,11 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
                 topology,
                 table,
                 lambda sent, records: context.log.info("%s records, version %s", records, sent.version),
+                skip_refused=context.op_execution_context.op_config["skip_refused"],
+                repeat=context.op_execution_context.op_config["repeat"],
             )
+            for told in done.skipped:
+                context.log.warning("left out: %s", told)
             behind = unsent(path, name, done.after)
         version = "none" if done.after is None else str(done.after.version)
         yield dg.MaterializeResult(metadata=metadata.of_publish(done, behind), data_version=dg.DataVersion(version))

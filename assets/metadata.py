@@ -146,18 +146,23 @@ def of_redecoded(done: Redecoded) -> Metadata:
 
 
 def of_publish(published: Published, behind: int) -> Metadata:
-    """How many records it took, which version the topic has, and how many versions the table has gained by now."""
+    """How many records it took, which version the topic has, and how many versions the table has gained by now.
+
+    `published/skipped` counts all records that were ever left out of the topic because somebody asked for it.
+    """
     told: Metadata = {
         "batch/outcome": dg.MetadataValue.text(published.outcome),
         "batch/records_out": dg.MetadataValue.int(published.records),
         "batch/tombstones": dg.MetadataValue.int(published.tombstones),
         "batch/left_out": dg.MetadataValue.int(published.left_out),
+        "batch/skipped": dg.MetadataValue.int(len(published.skipped)),
         "batch/transactions": dg.MetadataValue.int(published.transactions),
         "batch/duration_s": dg.MetadataValue.float(published.seconds),
         "delta/versions_behind": dg.MetadataValue.int(behind),
     }
     if published.after is not None:
         told["delta/version"] = dg.MetadataValue.int(published.after.version)
+        told["published/skipped"] = dg.MetadataValue.int(published.after.skipped)
     return told
 
 

@@ -238,8 +238,16 @@ def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
 
 @main.command("publish")
 @table_name
+@click.option(
+    "--skip-refused", is_flag=True, help="Leave out the records that the topic refuses, and count them in its position."
+)
+@click.option(
+    "--repeat",
+    is_flag=True,
+    help="Where the topic may have lost its newest records, send again what may have been among them.",
+)
 @as_json
-def publish_(name: str, as_json: bool) -> None:
+def publish_(name: str, skip_refused: bool, repeat: bool, as_json: bool) -> None:
     """Bring the topic of one table to its newest version; nothing is landed or stepped."""
     topology, table = table_of(name)
     if table.topic is None:
@@ -250,8 +258,10 @@ def publish_(name: str, as_json: bool) -> None:
             topology,
             table,
             lambda sent, records: status.update(f"publishing: {records} records, version {sent.version}"),
+            skip_refused=skip_refused,
+            repeat=repeat,
         )
-    say(as_json, told.plain(published), told.line(published))
+    say(as_json, told.plain(published), *map(told.skipped, published.skipped), told.line(published))
 
 
 @main.command("audit")

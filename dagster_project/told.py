@@ -54,6 +54,7 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
         version = "" if done.after is None else f"version {done.after.version}  "
         records = f"{done.records} records, {done.tombstones} of them tombstones" if done.records else ""
         left_out = f", {done.left_out} that it refuses left out" if done.left_out else ""
+        left_out += f", [red]{len(done.skipped)} skipped[/]" if done.skipped else ""
         return _line(done.outcome, done.table, f"{version}to {done.topic}  {records}{left_out}", done.seconds)
     if isinstance(done, Landed):
         broken = f", [red]{done.errors} in quarantine[/]" if done.errors else ""
@@ -93,6 +94,11 @@ def gated(state: State | None) -> list[str]:
 def failure(why: Exception | str) -> str:
     """A failure in its own words."""
     return f"[red]failed    [/] {escape(str(why))}"
+
+
+def skipped(what: str) -> str:
+    """A record that its topic does not have, since somebody asked to leave it out."""
+    return f"[red]skipped   [/] {escape(what)}"
 
 
 def waits(what: Waiting) -> str:
@@ -185,10 +191,11 @@ def _inputs(position: Position) -> str:
 
 
 def _published(standing: Standing) -> str:
-    """Which version the topic has, and how many it does not have."""
+    """Which version the topic has, how many it does not have, and how many records of others."""
     version = "" if standing.sent is None else str(standing.sent.version)
     behind = f"{standing.unsent} behind" if standing.unsent else ""
-    return ", ".join(filter(None, [version, behind]))
+    skipped = f"{standing.sent.skipped} skipped" if standing.sent is not None and standing.sent.skipped else ""
+    return ", ".join(filter(None, [version, behind, skipped]))
 
 
 def _grid(*columns: str) -> Grid:

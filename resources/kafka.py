@@ -131,9 +131,9 @@ class Kafka:
                 self._answering()
                 time.sleep(PAUSE)
 
-    def publishing(self, name: str, topic: str, exactly_once: bool) -> Publisher:
+    def publishing(self, name: str, topic: str, exactly_once: bool, alone: bool = False) -> Publisher:
         """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
-        return Publisher(self, name, topic, exactly_once)
+        return Publisher(self, name, topic, exactly_once, alone)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each of these topics has; those that are not there are left out."""

@@ -27,7 +27,7 @@ IDLE = 2_000  # milliseconds until an idle connection is closed
 LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
 
 Sending = tuple["bytes | None", dict[str, str]]
-"""Key and headers of a record that is on its way."""
+"""Key and headers of a record."""
 
 POSITION = 0
 """The partition of the topic that the group's offset is kept for."""
@@ -41,26 +41,33 @@ OVERTAKEN = {
 REFUSED = {
     KafkaError.INVALID_TIMESTAMP: (
         "its time is further from the broker's clock than message.timestamp.after.max.ms (an hour by default) or "
-        "message.timestamp.before.max.ms allows: raise that setting of the topic, or correct the row at its source; "
-        "once a later version of the table has another row of its key, this record is left out"
+        "message.timestamp.before.max.ms allows: raise that setting of the topic"
     ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
-        "it, or the batch it is in, is larger than max.message.bytes of the topic, or message.max.bytes of the "
-        "producer, allows, 1 MB by default: raise that setting, or publish fewer columns, or correct the row at its "
-        "source; once a later version of the table has another row of its key, this record is left out"
+        "it is larger than max.message.bytes of the topic, or message.max.bytes of the producer, allows, 1 MB by "
+        "default: raise that setting, or publish fewer columns"
     ),
+    KafkaError.INVALID_RECORD: "the broker does not find it valid: a compacted topic takes no record without a key",
 }
+"""Why a topic does not take a record, and what the topic's owner can do."""
+
+BESIDE = KafkaError._INVALID_DIFFERENT_RECORD
+"""What is reported of records that are in one batch with several that are refused."""
 
 
 class Publisher:
     """Sends records; exactly once in transactions, or each at least once.
 
     A context: what was sent and not committed when it ends is undone, as far as it can be.
+
+    A broker refuses batches. Where one record of a batch is refused, librdkafka reports the same error of each. So only
+    a publisher that sends every record `alone`, in a batch of its own, can say which one it was; it is slower.
     """
 
-    def __init__(self, kafka: Kafka, name: str, topic: str, exactly_once: bool) -> None:
+    def __init__(self, kafka: Kafka, name: str, topic: str, exactly_once: bool, alone: bool = False) -> None:
         """Open the producer of a name, which is its consumer group too; a transactional one fences its predecessor."""
         self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
+        self._alone = alone
         self._begun = False
         self._failed: list[tuple[KafkaError, Sending | None]] = []
         kafka.end_offsets([topic])  # an error by name if it is missing
@@ -75,6 +82,8 @@ class Publisher:
             # broker closes an idle one after ten minutes.
             "connections.max.idle.ms": IDLE,
         }
+        if alone:  # also in flight: the end of a transaction waits a minute for what is so behind one that is refused
+            sending |= {"batch.num.messages": 1, "max.in.flight.requests.per.connection": 1}
         with ExitStack() as undoing:
             undoing.callback(self._consumer.close)  # nobody enters what did not open, nor leaves it
             try:
@@ -142,11 +151,13 @@ class Publisher:
             self._insist(lambda: self._consumer.commit(offsets=[spot], asynchronous=False))
         self._begun = False
 
-    def newest(self, header: str, value: str) -> list[dict[str, str]]:
-        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+    def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
+        """The headers of the newest record of every partition that has one in which a header has this value."""
         ends, first = self._ends(), self._kafka.beginning_offsets([self._topic])[self._topic].offsets
-        found = (self._last(partition, first[partition], end, header, value) for partition, end in ends.items())
-        return [headers for headers in found if headers is not None]
+        found = {
+            partition: self._last(partition, first[partition], end, header, value) for partition, end in ends.items()
+        }
+        return {partition: headers for partition, headers in found.items() if headers is not None}
 
     def _ends(self) -> dict[int, int]:
         """Where the topic ends. Exactly once, what is there is read once no transaction of others is open before it."""
@@ -201,7 +212,7 @@ class Publisher:
 
     def _delivered(self, sending: Sending, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._failed.append((error, sending))
+            self._failed.append((error, sending if self._alone else None))
 
     def _insist(self, do: Callable[[], object]) -> None:
         """Do what may be asked again until it is done."""
@@ -227,11 +238,8 @@ class Publisher:
             with suppress(KafkaException, SystemError):
                 self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
         for failed, sending in (*self._failed, (error.args[0], None)):
-            if failed.code() in REFUSED:
-                key, headers = (None, {}) if sending is None else sending
-                of = "a record" if key is None else f"the record of key {key.decode(errors='backslashreplace')}"
-                why = f"topic {self._topic} refuses {of} of {self._name}: {REFUSED[failed.code()]}"
-                return RecordRefused(why, key, headers)
+            if failed.code() in (*REFUSED, BESIDE):
+                return RecordRefused(REFUSED.get(failed.code(), failed.str()), *(sending or ()))
         return self._kafka.unavailable(error)
 
     def _reason(self, error: KafkaException) -> KafkaException:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
 from resources.lakehouse import Lakehouse
@@ -110,13 +110,13 @@ class Told:
 
 
 def received(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
-    """Every record of a topic, in the order of each partition."""
+    """Every record that a topic still has, in the order of each partition."""
     found = []
     level = "read_committed" if committed else "read_uncommitted"
     reading: dict[str, Setting] = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": level}
     consumer = kafka.consumer(**reading)
     partitions = kafka.end_offsets([topic])[topic].offsets
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     left = set(partitions)
     while left:
         message = consumer.poll(10)

@@ -37,8 +37,8 @@ class Publisher(Protocol):
     def commit(self, version: int, position: str) -> None:
         """Commit what was sent, and how far that is."""
 
-    def newest(self, header: str, value: str) -> list[dict[str, str]]:
-        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+    def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
+        """The headers of the newest record of every partition that has one in which a header has this value."""
 
 
 class Kafka(Protocol):
@@ -65,8 +65,13 @@ class Kafka(Protocol):
         `stable`: waits until a transaction that is just being committed is.
         """
 
-    def publishing(self, name: str, topic: str, exactly_once: bool) -> AbstractContextManager[Publisher]:
-        """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
+    def publishing(
+        self, name: str, topic: str, exactly_once: bool, alone: bool = False
+    ) -> AbstractContextManager[Publisher]:
+        """The one publisher of a name. Exactly once, it takes the name from whoever had it.
+
+        `alone`: it sends every record in a batch of its own, so that it can say which one the topic refuses.
+        """
 
 
 @dataclass(frozen=True)

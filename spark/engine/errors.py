@@ -87,7 +87,7 @@ class NotCommitted(EngineError):
 
 
 class RecordRefused(EngineError):
-    """A topic does not take a record that a table has for it: one of a key, with these headers."""
+    """A topic does not take a record that a table has for it: one of a key, with these headers (none: any of some)."""
 
     def __init__(self, why: str, key: bytes | None = None, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(why)

@@ -8,8 +8,8 @@ a topic is: a table never waits for it. Whoever opens a table's transactional id
 
 A large version takes several transactions; what comes of a version depends on the table's log alone, so a restart finds
 its place by counting. It begins with the whole table, at its newest version. Group offsets expire; every record carries
-the position in headers too, and the newest records of the topic tell it then. Where none is left, a property of the
-table still tells that there were some.
+the position in headers too, and the newest records of the topic tell it then; where newer ones may have been removed,
+publishing stops.
 
 Published are versions up to the newest commit of ours: what others changed behind it is not ours yet. Change feeds end
 where a commit replaced a table's columns; what that changed, or a version before it, is the difference of two versions.
@@ -32,7 +32,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import inserted, version_of
 from spark.engine.definition import gaining
@@ -61,12 +60,6 @@ PAGE = 100_000  # rows fetched at once: what is asked for lies in the engine's m
 FAR = 100  # versions without a change until the position is committed anew, before the log forgets it
 AGED = 86_400_000  # milliseconds until a position is committed anew: the broker forgets one after seven days
 
-PUBLISHED = "tidetable.published"
-"""The property that holds the topics, with their cluster, that have records of a table.
-
-Where nothing else tells how far a topic is, nothing is sent again.
-"""
-
 HEADER = "tidetable."
 """What the names of our headers begin with."""
 
@@ -77,6 +70,7 @@ class Sent:
 
     `id` is the Delta table's, `key` its columns (empty: unknown). `whole` says that the topic began with this version:
     its records are all rows, not those that changed. `at` is when it was committed, in milliseconds since 1970.
+    `skipped` counts the records that the topic refused, and that were left out because somebody asked for it.
     """
 
     id: str
@@ -87,6 +81,7 @@ class Sent:
     whole: bool = False
     key: tuple[str, ...] = ()
     at: int = field(default=0, compare=False)
+    skipped: int = 0
 
     def to_json(self) -> str:
         """The text kept as an offset's metadata."""
@@ -107,14 +102,15 @@ class Sent:
         told = {"table": table, "id": self.id, "epoch": self.epoch}
         told |= {"version": str(self.version), "ordinal": str(self.ordinal)}
         told |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
+        told |= {"skipped": str(self.skipped)} if self.skipped else {}
         return {f"{HEADER}{name}": text for name, text in told.items()}
 
     @staticmethod
     def behind(headers: Mapping[str, str]) -> Sent:
         """The position right behind a record with these headers."""
         told = {name.removeprefix(HEADER): text for name, text in headers.items()}
-        ordinal, done = int(told["ordinal"]) + 1, "last" in told
-        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, done, whole="whole" in told)
+        ordinal, done, skipped = int(told["ordinal"]) + 1, "last" in told, int(told.get("skipped", "0"))
+        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, done, "whole" in told, skipped=skipped)
 
 
 @dataclass(frozen=True)
@@ -133,15 +129,25 @@ class Published:
     seconds: float = 0.0
     left_out: int = 0
     """Records that the topic refuses, and whose keys have other rows by now."""
+    skipped: tuple[str, ...] = ()
+    """Records that it refuses and that nothing takes the place of, left out because that was asked for; and why."""
 
 
 def publish(
-    doors: Doors, topology: Topology, target: Table, say: Callable[[Sent, int], None] | None = None
+    doors: Doors,
+    topology: Topology,
+    target: Table,
+    say: Callable[[Sent, int], None] | None = None,
+    *,
+    skip_refused: bool = False,
+    repeat: bool = False,
 ) -> Published:
     """Bring a table's topic to its newest version; `say` hears of each transaction, with the records sent so far.
 
     A topic that has everything costs one question to the broker, and starts no Spark. A record that the topic refuses
-    is left out if a later version has another row of its key: nobody would read it.
+    is left out if the table has another row of its key by now, or none: nobody would read it. `skip_refused` leaves out
+    every record that the topic refuses, and counts it in the position. With `repeat`, where the topic may have lost its
+    newest records, what may have been among them is sent again.
 
     Raises:
         InputChanged: the table is not the one that was published, or no longer tells how it changed; or nothing tells
@@ -152,67 +158,79 @@ def publish(
     """
     began = time.monotonic()
     left_out: set[Place] = set()
+    skipped: dict[Place, str] = {}
+    alone = False
     while True:
         try:
-            done = _published(doors, topology, target, say, left_out)
+            done = _published(doors, topology, target, say, left_out, skipped, alone, repeat)
         except RecordRefused as refused:
             place = _place(refused)
-            if place is None or place in left_out or not _superseded(doors, topology, target, refused, place):
+            if place is None and not alone:
+                alone = True  # then the broker says which one of a batch it is
+            elif place is None or place in left_out or place in skipped:
                 raise
-            left_out.add(place)
+            elif _superseded(doors, topology, target, refused, place):
+                left_out.add(place)
+            elif skip_refused:
+                skipped[place] = _named(topology, target, refused, place)
+            else:
+                why = f"{_named(topology, target, refused, place)}{_advice(topology, target)}"
+                raise RecordRefused(why, refused.key, refused.headers) from refused
         else:
-            return replace(done, left_out=len(left_out), seconds=time.monotonic() - began)
+            told = tuple(skipped.values())
+            return replace(done, left_out=len(left_out), skipped=told, seconds=time.monotonic() - began)
 
 
 def _published(
-    doors: Doors, topology: Topology, target: Table, say: Callable[[Sent, int], None] | None, left_out: set[Place]
+    doors: Doors,
+    topology: Topology,
+    target: Table,
+    say: Callable[[Sent, int], None] | None,
+    left_out: Collection[Place],
+    skipped: Collection[Place],
+    alone: bool,
+    repeat: bool,
 ) -> Published:
-    began = time.monotonic()
     assert target.topic is not None, "only what has a topic is published"
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     sent, state = sent_of(doors.kafka, topology, target), positions.read(path, name)
     if state is None or state.position.n == 0:
-        return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
+        return Published(name, target.topic, "waiting", sent, sent)
     now = round(time.time() * 1000)
     if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and not aged(sent, now):
-        return Published(name, target.topic, "idle", sent, sent, seconds=time.monotonic() - began)
+        return Published(name, target.topic, "idle", sent, sent)
     exactly_once = topology.settings.exactly_once
-    with doors.kafka.publishing(group(topology, target), target.topic, exactly_once) as publisher:
+    with doors.kafka.publishing(group(topology, target), target.topic, exactly_once, alone) as publisher:
         # Asked again behind the fence: whoever had it before can move nothing any more.
-        sent = sent_of(doors.kafka, topology, target, stable=True) or _at_the_tail(publisher, name, exactly_once)
+        sent = sent_of(doors.kafka, topology, target, stable=True)
+        tail = publisher.newest(f"{HEADER}table", name) if sent is None else None
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
-            return Published(name, target.topic, "waiting", sent, sent, seconds=time.monotonic() - began)
+            return Published(name, target.topic, "waiting", sent, sent)
         gaining(doors, topology, target, state)  # such columns are null in what it has
-        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now)
+        if tail is not None:
+            sent = _at_the_tail(tail, exactly_once)
+            first = doors.kafka.beginning_offsets([target.topic])[target.topic].offsets
+            if not repeat:
+                _check_tail(topology, target, sent, [at for at in first if first[at] > 0 and at not in tail])
+        skips = 0 if sent is None else sent.skipped
+        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now, skipped=skips)
+        _check(name, target, sent, aim)
         if sent == aim:
             publisher.commit(aim.version, aim.to_json())
-            return Published(name, target.topic, "idle", sent, aim, transactions=1, seconds=time.monotonic() - began)
-        _check(name, target, sent, aim)
-        begun: list[str] = json.loads(state.properties.get(PUBLISHED, "[]"))
-        topic = f"{doors.kafka.cluster_id()}/{target.topic}"
-        if sent is None and topic in begun:
-            raise InputChanged(
-                f"{name}: how far topic {target.topic} is, is not known any more: the broker forgot the offset of "
-                f"group {group(topology, target)}, and no record is left that would tell. Records were published "
-                f"there, and would be told again. {_remedy(target)}; or, if all of them may be, run "
-                f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{PUBLISHED}')"
-            )
+            return Published(name, target.topic, "idle", sent, aim, transactions=1)
         session = doors.engine.session()
         try:
             with (
                 _telling(name, target),
                 keeping(session) as keeps,
                 # Closed before the session: what is left of an answer must not be asked for behind it.
-                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim, left_out)) as records,
+                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
             ):
-                done = _sending(publisher, name, records, sent, aim, say)
-            if topic not in begun:
-                with commit.races():  # the next publishing writes it then
-                    table.set_properties(session, path, {PUBLISHED: json.dumps([*begun, topic])})
+                done = _sending(publisher, name, records, sent, aim, say, left_out, skipped)
         finally:
             session.stop()
-    return replace(done, topic=target.topic, seconds=time.monotonic() - began)
+    return replace(done, topic=target.topic)
 
 
 def group(topology: Topology, target: Table) -> str:
@@ -255,13 +273,32 @@ def _has_all(sent: Sent, state: State) -> bool:
     return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.own
 
 
-def _at_the_tail(publisher: Publisher, name: str, exactly_once: bool) -> Sent | None:
+def _at_the_tail(tail: Mapping[int, Mapping[str, str]], exactly_once: bool) -> Sent | None:
     """How far a topic is by its newest records. Without transactions, any of the last batch may be missing."""
-    newest = [Sent.behind(headers) for headers in publisher.newest(f"{HEADER}table", name)]
+    newest = [Sent.behind(headers) for headers in tail.values()]
     if exactly_once:
         return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
     least = min(newest, key=lambda sent: sent.version, default=None)
     return None if least is None else replace(least, ordinal=0, done=False)
+
+
+def _check_tail(topology: Topology, target: Table, sent: Sent | None, emptied: list[int]) -> None:
+    """Refuse to take the newest records for the last that were sent, where newer ones may have been removed.
+
+    Kafka removes a partition's oldest records first, so one that has any of the table's has the newest of them. But of
+    `emptied` partitions, which lost records and have none of the table's, one may have had newer ones than the others
+    have: retention goes by the times of records, which need not grow with their versions.
+    """
+    if emptied:
+        again = "the whole table" if sent is None else f"version {sent.version}"
+        several = "partitions" if len(emptied) > 1 else "partition"
+        raise InputChanged(
+            f"{topology.name}/{target.name}: how far topic {target.topic} is, is not known: group "
+            f"{group(topology, target)} has no offset, which the broker forgets after a week, and records were removed "
+            f"from {several} {', '.join(map(str, emptied))}, the newest that were published perhaps. They would be "
+            f"told again. {_remedy(target)}; or, if they may be told again, or none was published there, run "
+            f"`tidetable publish {topology.name}.{target.name} --repeat`, which begins with {again}"
+        )
 
 
 def _check(name: str, target: Table, sent: Sent | None, aim: Sent) -> None:
@@ -305,10 +342,12 @@ def _sending(
     sent: Sent | None,
     aim: Sent,
     say: Callable[[Sent, int], None] | None,
+    left_out: Collection[Place],
+    skipped: Collection[Place],
 ) -> Published:
     """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
-    uncommitted, count, tombstones, transactions = 0, 0, 0, 0
-    last: Record | None = None
+    uncommitted, count, tombstones, transactions, skips = 0, 0, 0, 0, aim.skipped
+    behind: Sent | None = None
 
     def commit(at: Sent) -> None:
         publisher.commit(at.version, at.to_json())
@@ -317,13 +356,18 @@ def _sending(
 
     for record in records:
         if record is not None:
-            publisher.send(record.key, record.value, record.timestamp, record.at.headers(name))
-            uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
-            last = record
+            place = record.at.version, record.at.ordinal
+            skips += place in skipped
+            if place not in left_out and place not in skipped:
+                at = replace(record.at, skipped=skips)
+                publisher.send(record.key, record.value, record.timestamp, at.headers(name))
+                uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
+            behind = replace(record.at, ordinal=record.at.ordinal + 1, skipped=skips)
         # Before more is asked for that is to be computed: it may take longer than a transaction lives.
-        if last is not None and uncommitted >= (1 if record is None else BATCH):
-            commit(replace(last.at, ordinal=last.at.ordinal + 1))
+        if behind is not None and uncommitted >= (1 if record is None else BATCH):
+            commit(behind)
             uncommitted, transactions = 0, transactions + 1
+    aim = replace(aim, skipped=skips)
     commit(aim)
     return Published(name, "", "published", sent, aim, count, tombstones, transactions + 1)
 
@@ -344,27 +388,40 @@ def _place(refused: RecordRefused) -> Place | None:
     return None if not told else (int(told[f"{HEADER}version"]), int(told[f"{HEADER}ordinal"]))
 
 
+def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place) -> str:
+    """Which record a topic refuses, and why."""
+    key = None if refused.key is None else refused.key.decode(errors="backslashreplace")
+    of = "a record without a key" if key is None else f"the record of key {key}"
+    at = f", number {place[1]} in version {place[0]}" if target.plan.is_stream else ""
+    return f"topic {target.topic} refuses {of}{at} of {topology.name}/{target.name}: {refused}"
+
+
+def _advice(topology: Topology, target: Table) -> str:
+    """What else to do about a record that is refused. A stream's is never superseded."""
+    skip = f"`tidetable publish {topology.name}.{target.name} --skip-refused` leaves out what the topic refuses"
+    if target.plan.is_stream:
+        return f". Or do without it: {skip}"
+    return (
+        f"; or correct the row at its source: once a later version of the table has another row of its key, this "
+        f"record is left out. Or do without it: {skip}"
+    )
+
+
 def _superseded(doors: Doors, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
-    """Whether a table has another row, or none, of the key of a refused record, in a later version than that."""
+    """Whether a table has another row, or none, of the key of a refused record by now."""
     if target.plan.is_stream or refused.key is None:
         return False
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     session = doors.engine.session()
     try:
         with _telling(name, target), keeping(session) as keeps:
-            return Feed(keeps, path, name, target, positions.version(path)).has_later(refused.key, place[0])
+            return Feed(keeps, path, name, target, positions.version(path)).has_other(refused.key, place[0])
     finally:
         session.stop()
 
 
-def _records(feed: Feed, sent: Sent | None, aim: Sent, left_out: Collection[Place] = ()) -> Generator[Record | None]:
-    """What a topic does not have yet, but for what is left out, in order; None before what is computed, or fetched."""
-    for record in _all_records(feed, sent, aim):
-        if record is None or (record.at.version, record.at.ordinal) not in left_out:
-            yield record
-
-
-def _all_records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
+def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
+    """What a topic does not have yet, in order; None before what is computed, or fetched."""
     for pages, whole in feed.missing(sent, aim.version):
         yield None
         rows = 0  # of a version so far, but for the newest: whether that one is the last, the next one tells
@@ -430,13 +487,13 @@ class Feed:
         if told := [one for one in changed if replaced < one.version <= until]:
             yield partial(self._told, told), False
 
-    def has_later(self, key: bytes, version: int) -> bool:
-        """Whether a key, as the topic has it, has another row, or none, in a later version."""
-        told = self._changed(version)
-        if not told or any(one.replaced for one in told):
-            return False
-        later = self._changes(told).where((F.col("_row.key") == key.decode()) & (F.col("_version") > version))
-        return not later.isEmpty()
+    def has_other(self, key: bytes, version: int) -> bool:
+        """Whether a key, as the topic has it, has another row than it had in a version, or none."""
+        was, now = (
+            self._encoded(self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
+            for at in (version, self.newest)
+        )
+        return was.collect() != now.collect()
 
     def _all(self, version: int) -> list[DataFrame]:
         return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -11,12 +13,14 @@ from rich.table import Table
 
 from assets.factory import NameClash, assets
 from assets.lag import standings
+from dagster_project import cli
 from dagster_project.definitions import definitions
 from dagster_project.told import standing_json, standing_shown
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
+from spark.engine import publish as publishing
 from spark.engine.doors import Doors
 from spark.engine.land import capture
 from spark.engine.publish import all_sent
@@ -30,6 +34,15 @@ VALUES: list[dict[str, object]] = [
     {"d": None, "t": None, "s": None, "text": None},
     {"d": 0, "t": "1969-12-31T23:59:59.999999Z", "s": {"a": None, "b": []}, "text": ""},
 ]
+
+
+class Stopped(Exception):
+    """Ends what goes on for ever."""
+
+
+def stop(_: float) -> None:
+    """Instead of a pause."""
+    raise Stopped
 
 
 def pair(items: str, copies: str) -> tuple[Topology, Topology]:
@@ -67,7 +80,7 @@ def test_a_topic_has_one_table_that_publishes_to_it() -> None:
 
 
 def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items, copies = topic("items"), topic("copies", 2)
     writes, reads = pair(items, copies)
@@ -95,9 +108,11 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
         "batch/records_out": 3,
         "batch/tombstones": 0,
         "batch/left_out": 0,
+        "batch/skipped": 0,
         "batch/transactions": 1,
         "delta/version": 1,
         "delta/versions_behind": 0,
+        "published/skipped": 0,
     }
     tick(reads)
     assert rows(reads, copies) == rows(writes, "kept") != []
@@ -119,3 +134,23 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
     assert isinstance(sensor(context), dg.SkipReason)
     tick(reads)
     assert rows(reads, copies) == rows(writes, "kept") != []
+
+    def followed() -> list[str]:
+        """What `tidetable run --follow` does at its first look."""
+        done: list[str] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(cli, "ticked", lambda *_: done.append("ticked"))
+            patched.setattr(cli, "time", SimpleNamespace(monotonic=time.monotonic, sleep=stop))
+            with pytest.raises(Stopped):
+                cli.follow_(tidetable, writes, 0.1, False)
+        return done
+
+    # Nothing is new, but the broker would forget in a few days how far the topic is.
+    assert followed() == []
+    monkeypatch.setattr(publishing, "AGED", 0)
+    assert isinstance(sensor(context), dg.RunRequest)
+    assert followed() == ["ticked"]
+    (made,) = tick(writes).asset_materializations_for_node(f"kafka__{copies.replace('-', '_')}")
+    assert (made.metadata["batch/outcome"].value, made.metadata["batch/transactions"].value) == ("idle", 1)
+    monkeypatch.undo()
+    assert isinstance(sensor(context), dg.SkipReason)

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from spark.engine.publish import Published
 
 AT = 1_700_000_000_000  # milliseconds since 1970
+FAR = 4_000_000_000_000  # which no topic takes for now
 ITEMS = Consumed.json(key="id bigint", value="amount int, note string, hidden int")
 
 Change = tuple[int, dict[str, object] | None]
@@ -276,27 +278,73 @@ def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: Wo
     assert sent.done
 
 
+def forgotten(world: World, sink: str, *partitions: int) -> None:
+    """The broker forgets the group's offset, after a week, and retention removes what is in some partitions."""
+    was = group(topology(world.items, sink), topology(world.items, sink).table("large"))
+    admin = world.kafka.admin()
+    admin.delete_consumer_groups([was])[was].result(10)
+    ends = world.kafka.end_offsets([sink])[sink].offsets
+    for partition in partitions:
+        spot = confluent_kafka.TopicPartition(sink, partition, ends[partition])
+        for emptied in admin.delete_records([spot]).values():
+            emptied.result(10)
+
+
+@pytest.mark.usefixtures("small")
 def test_a_topic_that_nothing_tells_of_any_more_gets_nothing_twice(world: World) -> None:
     """Idle for longer than the broker keeps offsets, and its records were removed by retention."""
     sink = world.topic("sink")
-    world.published(sink, 0)
-    made = topology(world.items, sink)
-    was = group(made, made.table("large"))
-    before = [told.change for told in received(world.kafka, sink)]
-    assert before != []
-    admin = world.kafka.admin()
-    admin.delete_consumer_groups([was])[was].result(10)
+    stopped(world, sink, 0, 1)  # died behind its first transaction
+    before = changes(world.kafka, sink)
+    assert len(before) == 2
+    forgotten(world, sink, 0)
     end = world.kafka.end_offsets([sink])[sink].offsets[0]
-    [emptied] = admin.delete_records([confluent_kafka.TopicPartition(sink, 0, end)]).values()
-    emptied.result(10)
     for _ in range(2):
-        with pytest.raises(InputChanged, match=rf"how far topic {sink} is, is not known any more.*at tests/"):
+        with pytest.raises(InputChanged, match=rf"how far topic {sink} is, is not known: .*at tests/.*--repeat"):
             world.published(sink, 0)
     assert world.kafka.end_offsets([sink])[sink].offsets[0] == end, "nothing was sent"
+    made = topology(world.items, sink)
+    publish(world.stages[0], made, made.table("large"), repeat=True)
+    assert changes(world.kafka, sink) == expected(0, 0), "the whole table, when asked for"
     # Another topic begins with the whole table, as ever.
     other = world.topic("other")
     world.published(other, 0)
-    assert [told.change for told in received(world.kafka, other)] == before
+    assert changes(world.kafka, other) == expected(0, 0)
+
+
+def test_a_topic_that_lost_its_newest_records_is_not_taken_for_what_is_left_of_it(world: World) -> None:
+    sink = world.topic("sink", 2)
+    for stage in range(3):
+        world.published(sink, stage)
+    told = received(world.kafka, sink)
+    versions = {n: max(int(one.headers["tidetable.version"]) for one in told if one.partition == n) for n in (0, 1)}
+    newest = max(told, key=lambda one: (int(one.headers["tidetable.version"]), int(one.headers["tidetable.ordinal"])))
+    forgotten(world, sink, newest.partition)
+    with pytest.raises(InputChanged, match=rf"records were removed from partition {newest.partition}, the newest"):
+        world.published(sink, 2)
+    left = [one for one in received(world.kafka, sink) if one.headers]
+    made = topology(world.items, sink)
+    publish(world.stages[2], made, made.table("large"), repeat=True)
+    again = [one for one in received(world.kafka, sink) if one not in left]
+    assert {int(one.headers["tidetable.version"]) for one in again} <= {
+        versions[1 - newest.partition],
+        max(versions.values()),
+    }
+    assert newest.change in [one.change for one in again]
+    # Where a partition has any of the table's records, it has the newest that it ever had.
+    forgotten(world, sink)
+    assert world.published(sink, 2).records == 0
+
+
+def test_a_topic_that_was_made_anew_begins_with_the_whole_table(world: World) -> None:
+    sink = world.topic("sink")
+    world.published(sink, 0)
+    admin = world.kafka.admin()
+    admin.delete_topics([sink])[sink].result(10)
+    lake.until(lambda: world.kafka.partitions([sink]) == {})
+    world.kafka.create_topic(sink)
+    world.published(sink, 1)
+    assert changes(world.kafka, sink) == expected(1, 1)
 
 
 def test_the_newest_records_are_not_looked_for_before_a_transaction_of_others_that_is_open(
@@ -526,7 +574,7 @@ def refusing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
     """The topic they are from, landed and stepped."""
     items = topic(config={"max.message.bytes": "2000000"})
     producer = kafka.producer(**{"message.max.bytes": 2_000_000})
-    for number, value in enumerate(({"at": 4_000_000_000_000, "note": ""}, {"at": AT, "note": "x" * 1_100_000})):
+    for number, value in enumerate(({"at": FAR, "note": ""}, {"at": AT, "note": "x" * 1_100_000})):
         producer.produce(items, key=str(number).encode(), value=json.dumps(value).encode(), timestamp=AT)
     producer.flush()
     made = refused(items)
@@ -567,21 +615,94 @@ def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_correct
         lake.land_all(doors, made)
         lake.step_all(doors, made)
 
-    arrive(Record(5, {"at": AT}))
-    publish(doors, made, kept)
-    arrive(Record(7, {"at": 4_000_000_000_000}), Record(8, {"at": AT}))
-    for _ in range(2):
+    def refused(key: int) -> None:
         with pytest.raises(
-            RecordRefused, match=r"refuses the record of key 7 of .*kept.*correct the row at its source"
+            RecordRefused, match=rf"refuses the record of key {key} of .*kept.*correct the row at its source"
         ):
             publish(doors, made, kept)
+
+    arrive(Record(5, {"at": AT}))
+    publish(doors, made, kept)
+    # Two in one batch, and neither is its first: the broker names other records beside them.
+    arrive(*(Record(key, {"at": FAR if key in (7, 8) else AT}) for key in (6, 7, 8, 9)))
+    refused(7)
     arrive(Record(7, {"at": AT + 1}))
+    refused(8)
+    arrive(Record(8, {"at": AT + 1}))
     done = publish(doors, made, kept)
-    assert (done.outcome, done.records, done.left_out) == ("published", 2, 1)
+    assert (done.outcome, done.records, done.left_out, done.skipped) == ("published", 4, 2, ())
     found = [one.change[0] for one in received(kafka, sink)]
-    assert sorted(set(found)) == [5, 7, 8]
-    assert guarantee == "at_least_once" or found == [5, 8, 7]
+    assert sorted(set(found)) == [5, 6, 7, 8, 9]
+    assert guarantee == "at_least_once" or found == [5, 6, 9, 7, 8]
     assert publish(doors, made, kept).outcome == "idle"
+
+
+def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is_left_out(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    items, sink = topic("items"), topic("sink")
+
+    def defined(*columns: str) -> Topology:
+        builder = StreamsBuilder(f"replaced-{items}", message_timestamp_after_max_ms=None)
+        shape = Consumed.json(key="id bigint", value="at bigint, note string", timestamp="at")
+        builder.table(items, shape).map_values(columns).materialize("kept").to(sink)
+        return builder.build()
+
+    both, one = defined("at", "note"), defined("at")
+    publish_kept = partial(publish, doors, one, one.table("kept"))
+    for wave in ([Record(5, {"at": AT})], [Record(7, {"at": FAR})], [Record(7, {"at": AT + 1})]):
+        send(kafka, items, *wave)
+        lake.land_all(doors, both)
+        lake.step_all(doors, both)
+        if wave[0].key == 5:
+            publish(doors, both, both.table("kept"))
+    rebuild(doors, one, one.table("kept"), "rebuild")
+    assert publish_kept().left_out == 1
+    newest = dict(told.change for told in received(kafka, sink))
+    assert newest[7] == {"at": AT + 1}
+    assert publish_kept().outcome == "idle"
+
+
+@pytest.mark.parametrize("kind", ["table", "stream"])
+def test_a_record_that_a_topic_never_takes_is_skipped_when_asked_for_and_the_position_counts_it(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], kind: str
+) -> None:
+    items, sink = topic("items"), topic("sink", config={"cleanup.policy": "compact"})
+    builder = StreamsBuilder(f"skipped-{items}", message_timestamp_after_max_ms=None)
+    shape = Consumed.json(key="id bigint", value="at bigint", timestamp="at")
+    if kind == "table":
+        builder.table(items, shape).filter("true").materialize("kept").to(sink)
+    else:
+        builder.stream(items, shape).materialize("kept").to(sink)
+    made = builder.build()
+    kept = made.table("kept")
+    # Too far ahead; and a compacted topic takes no record without a key.
+    bad = Record(2, {"at": FAR}) if kind == "table" else Record(None, {"at": AT})
+
+    def arrive(*records: Record) -> None:
+        send(kafka, items, *records)
+        lake.land_all(doors, made)
+        lake.step_all(doors, made)
+
+    arrive(Record(1, {"at": AT}), bad, Record(3, {"at": AT}))
+    named, later = ("key 2", True) if kind == "table" else ("number 1 in version 1", False)
+    with pytest.raises(RecordRefused, match=named) as told:
+        publish(doors, made, kept)
+    assert f"tidetable publish {made.name}.kept --skip-refused" in str(told.value)
+    assert ("another row of its key" in str(told.value)) is later
+    done = publish(doors, made, kept, skip_refused=True)
+    assert (done.records, done.left_out, len(done.skipped)) == (2, 0, 1)
+    arrive(Record(4, {"at": AT}))
+    assert publish(doors, made, kept).skipped == ()
+    assert [one.change[0] for one in received(kafka, sink)] == [1, 3, 4]
+    sent = sent_of(kafka, made, kept)
+    assert sent is not None
+    assert (sent.skipped, sent.done) == (1, True)
+    was = group(made, kept)
+    kafka.admin().delete_consumer_groups([was])[was].result(10)
+    after = publish(doors, made, kept).after
+    assert after is not None
+    assert after.skipped == 1, "records tell it, too"
 
 
 def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:

@@ -108,9 +108,10 @@ class Broker:
         known = self.names[name, topic]
         return known.committed[-1] if len(known.committed) > known.forgotten else None
 
-    def publishing(self, name: str, topic: str, exactly_once: bool) -> Producer:
+    def publishing(self, name: str, topic: str, exactly_once: bool, alone: bool = False) -> Producer:
         """The producer of a name."""
         assert exactly_once, "nobody publishes at least once here"
+        assert not alone, "no record is refused here"
         return Producer(self, name, topic)
 
     def opened(self, name: str, topic: str) -> int:
@@ -156,12 +157,14 @@ class Broker:
         for name, topic in self.names:
             self._change(name, topic, forgotten=len(self.names[name, topic].committed))
 
-    def newest(self, topic: str, header: str, value: str) -> list[dict[str, str]]:
-        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
-        found = []
-        for partition in self.topics[topic]:
-            told = [one.headers for one in partition.records[: partition.stable] if one.headers.get(header) == value]
-            found += [dict(headers) for headers in told[-1:]]
+    def newest(self, topic: str, header: str, value: str) -> dict[int, dict[str, str]]:
+        """The headers of the newest record of every partition that has one in which a header has this value."""
+        found = {}
+        for number, partition in enumerate(self.topics[topic]):
+            readable = partition.records[partition.first : partition.stable]
+            told = [one.headers for one in readable if one.headers.get(header) == value]
+            if told:
+                found[number] = dict(told[-1])
         return found
 
     def _ended(self, topic: str, committed: bool) -> None:

@@ -192,9 +192,9 @@ def nobody_fenced(broker: Broker, name: str, topic: str) -> int:
     return 1
 
 
-def one_partition(*asked: Any) -> list[dict[str, str]]:
-    """How far a topic is by its first partition."""
-    return newest(*asked)[:1]
+def one_partition(*asked: Any) -> dict[int, dict[str, str]]:
+    """How far a topic is by its last partition."""
+    return dict(sorted(newest(*asked).items())[-1:])
 
 
 BUGS = {
@@ -251,6 +251,9 @@ BUGS = {
     ),
     "whoever had a topic's name keeps it": Bug(
         lambda _: [(Broker, "opened", nobody_fenced)], "duplicated", "published"
+    ),
+    "what is left of a topic is taken for all that it had": Bug(
+        lambda _: [(publish, "_check_tail", lambda *_: None)], "duplicated", "forgotten"
     ),
     "one partition tells how far a topic is": Bug(
         lambda _: [(Broker, "newest", one_partition)], "duplicated", "published"

@@ -45,8 +45,8 @@ class Producer:
         self._insist(lambda: self._broker.told(self._name, self._topic, self._epoch, position))
         self._insist(self._end)
 
-    def newest(self, header: str, value: str) -> list[dict[str, str]]:
-        """The headers of the newest record of every partition, if it has one, in which a header has this value."""
+    def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
+        """The headers of the newest record of every partition that has one in which a header has this value."""
         return self._broker.newest(self._topic, header, value)
 
     def _open(self) -> None:

@@ -99,7 +99,15 @@ KINDS = {
         ("sent", "optimized", "a transaction times out", "the group is forgotten"),
         60,
         (KafkaUnavailable,),
-        weight=5,
+        weight=3,
+    ),
+    "forgotten": Kind(
+        "published",
+        ("publish left", "step left", "tick"),
+        ("sent", "forgotten", "forgotten"),
+        60,
+        (KafkaUnavailable, InputChanged),
+        weight=2,
     ),
     "rebuilt and published": Kind(
         "published",
@@ -265,6 +273,12 @@ def other(world: World, client: Client, what: str) -> None:
                 world.broker.opened(name, topic)
         case "the group is forgotten":
             world.broker.forget()
+        case "forgotten":  # nobody published for long, and retention goes on
+            world.broker.forget()
+            for partition in world.broker.topics[SINK]:
+                world.turns.cross("records removed")
+                if world.turns.random.random() < 0.6:
+                    partition.first = partition.stable
         case "optimized":
             optimized(world)
         case "by hand":
