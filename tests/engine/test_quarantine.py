@@ -45,7 +45,7 @@ def strictly(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str
     """A topic, and how to land more of it by a declaration that some records do not meet."""
     name = topic("people", 2)
     builder = StreamsBuilder(f"people-{name}")
-    builder.stream(name, STRICT)
+    builder.table(name, STRICT)
 
     def landing(*records: Record) -> None:
         send(kafka, name, *records)
