@@ -22,7 +22,10 @@ UNFINISHED = (TopologyError, SyntaxError, ImportError, NameError, AttributeError
 
 
 class BrokenTopology(Exception):
-    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why."""
+    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why.
+
+    Correct the file at the line that the message names. Until then this topology is left out, and the others go on.
+    """
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
