@@ -13,7 +13,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md")))
-BLOCK = re.compile(r"^(?P<not_run><!-- not run: .+ -->\n)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^(?P<not_run><!-- not run: [^\n]+ -->\n)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
