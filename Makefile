@@ -50,7 +50,7 @@ check: $(READY) ## Format, lint, types, layers, links of the documentation, the 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	$(BIN)/pytest $(FAST)
 
-docs: $(READY) ## The documentation site, in site/; ARGS="serve" shows it at http://127.0.0.1:8000 and follows changes
+docs: $(READY) ## The documentation site, in site/; ARGS="serve" shows it at http://127.0.0.1:8000 and follows its pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict)
 
 fmt: $(READY) ## Format the code and mend what ruff can mend

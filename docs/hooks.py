@@ -7,7 +7,6 @@ import inspect
 import re
 import textwrap
 from importlib import import_module
-from pathlib import Path
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +37,6 @@ from spark.topology.handles.handles import TimeWindowedKStream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mkdocs.config.defaults import MkDocsConfig
-
 OPERATORS: dict[str, tuple[type, ...]] = {
     "Sources": (StreamsBuilder, Consumed, Versioned),
     "Tables": (KTable, GlobalKTable, KGroupedTable),
@@ -50,19 +47,13 @@ OPERATORS: dict[str, tuple[type, ...]] = {
 }
 PACKAGES = ("spark", "resources", "assets", "dagster_project")
 WIDTH = 100  # characters of a signature on one line
-LOADS = ("dagster_project.definitions", "dagster_project.topologies", "__main__")
-"""Modules that load topologies, or run something, when they are imported."""
+LOADS = ("dagster_project.definitions", "dagster_project.topologies")
+"""Modules that load topologies when they are imported."""
 
 SECTION = re.compile(r"^(Args|Raises|Returns|Example):\n((?:[ \n].*\n?)*)", re.MULTILINE)
 ITEM = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 PAGE = re.compile(r"`docs/([\w/-]+\.md)`")
 MARK = re.compile(r"^<!-- code: (\w+) -->$", re.MULTILINE)
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Rebuild a served page when the code behind it changes."""
-    config.watch += [str(Path(config.config_file_path).parent / package) for package in PACKAGES]
-    return config
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -97,7 +88,7 @@ def methods(cls: type) -> list[tuple[str, Any]]:
         if inspect.isfunction(member)
         and member.__module__.partition(".")[0] in PACKAGES
         and (name == "__init__" or not name.startswith("_"))
-        and member.__doc__ is not None
+        and member.__doc__ is not None  # a dataclass's own __init__ has none
         and member.__annotations__.get("return") not in ("NoReturn", "Place")
     ]
 
@@ -168,7 +159,7 @@ def options() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Every verb of the command with its arguments and options."""
-    yield from command(main, click.Context(main, info_name="tidetable"))
+    yield from command(main, click.Context(main, info_name="tidetable", **main.context_settings))
 
 
 def command(verb: click.Command, context: click.Context) -> Iterator[str]:
@@ -176,12 +167,12 @@ def command(verb: click.Command, context: click.Context) -> Iterator[str]:
     yield f"## {context.command_path}\n"
     yield "```\n" + "  ".join(verb.get_usage(context).removeprefix("Usage: ").split("\n")) + "\n```\n"
     yield f"{inspect.cleandoc(verb.help or '')}\n"
-    rows = [row for one in verb.get_params(context) if (row := one.get_help_record(context)) is not None]
-    if rows:
-        yield "| option | meaning |\n|---|---|"
-        for names, meaning in rows:
-            yield f"| `{names}` | {meaning} |"
-        yield ""
+    yield "| option | meaning |\n|---|---|"
+    for option in verb.get_params(context):
+        record = option.get_help_record(context) if isinstance(option, click.Option) else None
+        if record is not None:
+            yield f"| `{record[0]}` | {record[1]} |"
+    yield ""
     if isinstance(verb, click.Group):
         for name in verb.list_commands(context):
             below = verb.get_command(context, name)
@@ -206,7 +197,7 @@ def exceptions() -> set[type[Exception]]:
     for package in PACKAGES:
         root = import_module(package)
         for module in walk_packages(root.__path__, f"{package}."):
-            if module.name.startswith(LOADS[:2]) or module.name.endswith(LOADS[2]):
+            if module.name.startswith(LOADS) or module.name.endswith(".__main__"):
                 continue
             for name, cls in vars(import_module(module.name)).items():
                 ours = inspect.isclass(cls) and cls.__module__ == module.name
