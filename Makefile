@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test thorough faults kills protocol fuzz conformance record check fmt bench up down ui
+.PHONY: help setup demo test thorough faults kills protocol fuzz conformance record check docs fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -42,12 +42,16 @@ record: $(READY) ## Ask Kafka Streams anew for the tables that `make test` compa
 fuzz: $(READY) ## The laws on 50,000 worlds: operators over operators, random plans; and 2,000 for each kind of stream and window
 	TIDETABLE_FUZZ=50000 $(BIN)/pytest tests/laws/test_programs.py tests/laws/test_stream_laws.py tests/laws/test_window_laws.py $(ARGS)
 
-check: $(READY) ## Format, lint, types, layers and the fast tests: before every commit
+check: $(READY) ## Format, lint, types, layers, links of the documentation, the fast tests: before every commit
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	$(BIN)/pytest $(FAST)
+
+docs: $(READY) ## The documentation site, in site/; ARGS="serve" shows it at http://127.0.0.1:8000 and follows its pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict)
 
 fmt: $(READY) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format

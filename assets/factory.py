@@ -59,11 +59,17 @@ REPEAT = dg.Field(
 
 
 class NameClash(Exception):
-    """Two names that Dagster cannot tell apart."""
+    """Two names that Dagster cannot tell apart.
+
+    Rename one of the two: names must differ in a letter or a digit.
+    """
 
 
 class Circle(Exception):
-    """Topologies that read, through each other, what they publish."""
+    """Topologies that read, through each other, what they publish.
+
+    Publish to another topic, or read the table itself instead of the topic.
+    """
 
 
 def assets(

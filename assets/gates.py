@@ -108,7 +108,11 @@ class Verdict:
 
 
 class Refused(EngineError):
-    """Rows that must not be published: nothing was committed."""
+    """Rows that must not be published: nothing was committed.
+
+    Read which expectation failed on which rows. Correct the records at their source, or the suite; the next tick
+    evaluates the rows again. `docs/how-to/gates.md` tells more.
+    """
 
     def __init__(self, message: str, verdict: Verdict) -> None:
         super().__init__(message)

@@ -64,7 +64,11 @@ IN_CONDITION = re.compile(r"""col\(["'](\w+)["']\)""")
 
 
 class BrokenSuite(Exception):
-    """A file of expectations that cannot be meant."""
+    """A file of expectations that cannot be meant.
+
+    Correct the file that the message names: its name, the expectation's type and arguments, or the column. Until then
+    the topology is left out of Dagster, and the others go on.
+    """
 
 
 class Expectation(TypedDict, total=False):

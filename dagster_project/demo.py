@@ -186,7 +186,7 @@ def _positions(console: Console, doors: Doors) -> None:
 
 
 def _audits(console: Console, doors: Doors) -> bool:
-    console.rule("every version can be proven: its query, run over exactly those input versions")
+    console.rule("every version whose inputs are still there can be proven: its query, run over exactly those")
     held = True
     for table in topology.tables:
         found = audit(doors, topology, table)

@@ -29,6 +29,8 @@ BUILDERS = re.compile(r"""StreamsBuilder\(\s*(?:name\s*=\s*)?["']([^"']+)["']"""
 class BrokenTopology(Exception):
     """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why.
 
+    Correct the file at the line that the message names. Until then this topology is left out, and the others go on.
+
     `builders` are the names of the builders that such a file is seen to make: its topology would have one of them.
     """
 

@@ -31,7 +31,11 @@ SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
 
 
 class SettingsError(Exception):
-    """A setting that cannot be meant."""
+    """A setting that cannot be meant.
+
+    Correct the environment variable, or the line of the properties file, that the message names. This
+    module says what each may hold.
+    """
 
 
 @dataclass(frozen=True)

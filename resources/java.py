@@ -14,7 +14,10 @@ APT, BREW = "sudo apt-get install openjdk-17-jre-headless", "brew install openjd
 
 
 class JavaNotFound(RuntimeError):
-    """No Java 17 or 21 on this machine."""
+    """No Java 17 or 21 on this machine.
+
+    Install Java 17 or 21, by the command in the message, or set `JAVA_HOME` to one.
+    """
 
 
 def java() -> Path:

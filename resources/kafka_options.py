@@ -45,7 +45,11 @@ LOGIN_MODULES = {
 
 
 class Untranslatable(ValueError):
-    """A property that keeps a connection safe in librdkafka, and that Spark's client cannot be told."""
+    """A property that keeps a connection safe in librdkafka, and that Spark's client cannot be told.
+
+    Leave the property out of the properties file, or write the one that the message names: `docs/how-to/kafka.md`
+    lists those that are translated.
+    """
 
 
 def spark_options(config: Mapping[str, str]) -> dict[str, str]:

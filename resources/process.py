@@ -41,7 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 class ServerFailed(RuntimeError):
-    """A server of the lake died or stayed silent while it was being started."""
+    """A server of the lake died or stayed silent while it was being started.
+
+    Read the end of the server's log in the message, and the log that it names. A port that another process has taken
+    must be freed. Then run `tidetable up`, which starts the server anew.
+    """
 
 
 @dataclass(frozen=True)

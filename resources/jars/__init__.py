@@ -19,7 +19,10 @@ FOR_TESTS = {"streams"}  # fetched by the test that asks for them, never by a se
 
 
 class JarsUnavailable(RuntimeError):
-    """The jars of a group could not be fetched, or are not the ones that were pinned."""
+    """The jars of a group could not be fetched, or are not the ones that were pinned.
+
+    Give the machine access to Maven Central once, or copy the cache folder (`TIDETABLE_CACHE`) of another machine.
+    """
 
 
 def groups() -> list[str]:

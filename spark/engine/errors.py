@@ -39,55 +39,111 @@ def engine_died(error: PySparkException) -> bool:
 
 
 class EngineError(Exception):
-    """A landing or a step that cannot go on."""
+    """A landing or a step that cannot go on.
+
+    The base class of the errors of the engine: look up the subclass that was raised. Nothing was committed by the
+    landing or the step that failed; the rest of the tick went on.
+    """
 
 
 class OffsetsExpired(EngineError):
-    """Kafka's retention removed records that were not landed yet."""
+    """Kafka's retention removed records that were not landed yet.
+
+    Raise `retention.ms` of the topic above the longest pause between ticks. To go on without the lost records, declare
+    `StreamsBuilder(..., on_data_loss="ledger")`, which writes the missing offsets into the commit. Where the message
+    names an ACL or partitions that were added, do what it says.
+    """
 
 
 class TopicRecreated(EngineError):
-    """The topic is not the one whose offsets the landing holds."""
+    """The topic is not the one whose offsets the landing holds.
+
+    Land the topic under another topology name, or move its landing away to start over; then run a tick and `tidetable
+    rebuild --downstream` for the tables that read it. `on_data_loss` does not change this: the offsets of the two
+    topics would mix.
+    """
 
 
 class PositionLost(EngineError):
-    """A table no longer says which inputs it was computed from."""
+    """A table no longer says which inputs it was computed from.
+
+    Run `tidetable rebuild TOPOLOGY.TABLE` if somebody restored or changed the table by hand. If the folder holds a
+    table that Tidetable did not make, move it away or rename the table of the topology.
+    """
 
 
 class LogBroken(EngineError):
-    """A stored table's log cannot be read, or was told to forget what was committed."""
+    """A stored table's log cannot be read, or its settings let Delta forget what was committed.
+
+    Do what the message says: unset the table property, remove the broken checkpoint, correct the credentials of the
+    object store, or put the folder back from a copy.
+    """
 
 
 class LakesDiffer(EngineError):
-    """The client and the engine see different places under the lake's name."""
+    """The client and the engine see different places under the lake's name.
+
+    Mount the same folder on both hosts under the same path, or give both the same endpoint and credentials of the
+    object store. No table was changed.
+    """
 
 
 class PlanChanged(EngineError):
-    """The table was computed by another definition than the one given."""
+    """The table was computed by another definition than the one given.
+
+    Read the difference in the message. If the new definition is meant, run `tidetable rebuild TOPOLOGY.TABLE`, with
+    `--downstream` for the tables that are computed from it. A landing cannot be rebuilt: take the change of its
+    declaration back, or land the topic under another topology name.
+    """
 
 
 class InputChanged(EngineError):
-    """A stored input is not the table that the position names, or no longer has the versions a span needs."""
+    """A stored input is not the table that the position names, or no longer has the versions that a span needs.
+
+    Run `tidetable rebuild` for the tables that read the input. Where a publication raised it, publish to a topic of
+    another name, which begins with the whole table.
+    """
 
 
 class ChangesExpired(InputChanged):
-    """Delta's retention removed changes of an input that were not stepped yet."""
+    """Delta's retention removed changes of an input that were not stepped yet.
+
+    Run `tidetable rebuild` for the tables that read the input; with `on_data_loss="ledger"` a step does so by itself.
+    To prevent it, tick more often than the change feed is kept (a week by default).
+    """
 
 
 class NoCommonCut(EngineError):
-    """The inputs of a step have no versions that agree on every topic they share."""
+    """The inputs of a step have no versions that agree on every topic that they share.
+
+    Run `tidetable run TOPOLOGY`; if an input cannot step, `tidetable status TOPOLOGY` says why. After a topic was
+    created anew, rebuild the input that is older.
+    """
 
 
 class ExpressionFailed(EngineError):
-    """An expression of the topology failed on a row."""
+    """An expression of the topology failed on a row.
+
+    Correct the expression at the line that the message names (`try_cast`, `try_divide`, a filter before it), or the
+    record at its source. `StreamsBuilder(..., ansi=False)` makes the result of an expression that fails null.
+    """
 
 
 class NotCommitted(EngineError):
-    """Other writers committed first, again and again."""
+    """Other writers committed first, several times in a row.
+
+    Run the command again. Dagster retries by itself. If it stays, stop the other ticks of the topology while you
+    rebuild, restore or compact.
+    """
 
 
 class RecordRefused(EngineError):
-    """A topic does not take a record that a table has for it: one of a key, with these headers (none: any of some)."""
+    """A topic does not accept a record that is published to it: its time or its size is out of bounds.
+
+    Raise the setting of the topic that the message names, or correct the row of that key at its source. As soon as a
+    later version of the table has another row of the key, the refused record is left out and counted. To do without a
+    record for good, write `tidetable publish TOPOLOGY.TABLE --skip-refused`.
+    """
 
     def __init__(self, why: str, key: bytes | None = None, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(why)
@@ -96,8 +152,16 @@ class RecordRefused(EngineError):
 
 
 class CannotRestore(EngineError):
-    """A table cannot be put back to what it was then."""
+    """A table cannot be put back to that version or time.
+
+    Choose a version in the range that the message names. A stream cannot be restored, because its consumers already
+    have its records: run `tidetable rebuild` if somebody changed it.
+    """
 
 
 class SparkFailed(EngineError):
-    """Spark could not do what a landing or a step asked of it: the disk is full, or the memory."""
+    """Spark could not do what a landing or a step asked of it: the disk is full, or the memory.
+
+    Free disk space, raise `TIDETABLE_ENGINE_MEMORY`, or limit the work of a tick by `max_records_per_tick`. `tidetable
+    --debug` shows Spark's own stack.
+    """

@@ -18,8 +18,16 @@ class TopicOffsets:
 
 
 class TopicMissing(Exception):
-    """The cluster has no topic of this name."""
+    """The cluster has no topic of this name.
+
+    Correct the name in the topology, or run `tidetable topics create TOPOLOGY`, which creates the topics that are
+    missing.
+    """
 
 
 class KafkaUnavailable(Exception):
-    """No broker of the cluster answers."""
+    """No broker of the cluster answers.
+
+    Check `TIDETABLE_KAFKA`, the network and the cluster; the message ends with what the connection failed by. The
+    lake's own broker is started by `tidetable up`. Dagster retries by itself.
+    """

@@ -15,15 +15,24 @@ _OURS = (str(_HERE / "_").removesuffix("_"), str(_HERE.with_name("testing.py")))
 
 
 class TopologyError(Exception):
-    """A topology that cannot be meant, found before anything runs."""
+    """A mistake in a topology, found before anything runs.
+
+    The message names the node, the columns it has, what to write instead, and your line. Correct that line.
+    """
 
 
 class NoSuchMethod(TopologyError, AttributeError):
-    """A method that is not there. An AttributeError too, so that `hasattr` and `copy` may ask."""
+    """A method that is not there. An AttributeError too, so that `hasattr` and `copy` may ask.
+
+    Write one of the methods that the message lists. `docs/reference/operators.md` has all of them.
+    """
 
 
 class NoSuchBranch(TopologyError, KeyError):
-    """A branch that is not there. A KeyError too, as of any dict."""
+    """A branch that is not there. A KeyError too, as of any dict.
+
+    Write one of the names that `split` was given.
+    """
 
     def __str__(self) -> str:
         return Exception.__str__(self)  # a KeyError shows the repr
