@@ -10,6 +10,7 @@ import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +26,7 @@ from rich.table import Table as Grid
 from assets.failures import LASTING, PASSING, lost
 from assets.lag import fingerprint, looked, standings, with_counts
 from assets.suites import BrokenSuite
-from dagster_project import told
+from dagster_project import project, told
 from dagster_project.discover import BrokenTopology, gates_of, topologies
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from spark.topology import Topology
     from spark.topology.topology import Source, Table
 
-OURS = (*PASSING, *LASTING, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable)
+OURS = (*PASSING, *LASTING, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable, project.FolderInUse)
 AGAIN = 60.0  # seconds until --follow repeats a tick that failed, while nothing else has moved
 
 # In a pipe, a row is a line as wide as it needs to be, without rules around it.
@@ -113,10 +114,31 @@ def unknown(error: Exception) -> click.ClickException:
 def main(debug: bool) -> None:
     """Kafka topics to always correct Delta tables.
 
-    A TOPOLOGY is one of those in dagster_project/topologies/, by the name of its builder. Its tables are named
+    A TOPOLOGY is one of those in the folders that the settings name, by the name of its builder. Its tables are named
     TOPOLOGY.TABLE, as in shop.orders.
-    Where the lake, Kafka and the engine are is told by TIDETABLE_LAKE, TIDETABLE_KAFKA and SPARK_REMOTE.
+
+    Settings are environment variables (TIDETABLE_LAKE, TIDETABLE_KAFKA, SPARK_REMOTE, TIDETABLE_ENGINE_MEMORY,
+    TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS), or keys of tidetable.toml, or of [tool.tidetable] in pyproject.toml,
+    in the working directory or above it. `tidetable init DIR` writes a project with all of it.
     """
+
+
+@main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@as_json
+def init(folder: Path, as_json: bool) -> None:
+    """Write a project into a folder that is new or empty.
+
+    It has a topology with its test and its expectations, settings, a workspace for Dagster, a Makefile and CI.
+    """
+    files = project.write(folder)
+    requirement = project.requirement()
+    lines = [f"wrote   {folder / file}" for file in files]
+    if project.is_local(requirement):
+        lines.append(f"requirements.txt has {requirement}, which only this machine has: before CI runs, name another")
+    lines.append(f"next    make -C {folder} test    tries the topology; make -C {folder} ui shows it in Dagster")
+    told_: list[Json] = [*files]
+    say(as_json, {"folder": str(folder), "files": told_}, *map(escape, lines))
 
 
 @main.command()

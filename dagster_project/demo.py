@@ -6,7 +6,7 @@ import json
 import random
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ def main() -> None:
     """Three waves, a tick after each, then positions, audits, and what became of every record."""
     console = Console(width=None if sys.stdout.isatty() else 120)  # where there is no terminal to ask
     began = time.monotonic()
-    settings = replace(Settings.from_environment(), kafka=None)  # never a cluster of the user's
+    settings = Settings.from_environment().model_copy(update={"kafka": None})  # never a cluster of the user's
     with console.status("starting the broker and the engine (a cold engine takes some 20 seconds)"):
         doors = settings.doors()
         doors.engine.session().stop()

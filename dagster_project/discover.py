@@ -1,9 +1,13 @@
-"""The topologies of this project: what the modules of `dagster_project/topologies/` call `topology`."""
+"""The topologies of the settings: what the modules of their folders and packages call `topology`."""
 
 from __future__ import annotations
 
 import re
+import sys
+from hashlib import sha256
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from traceback import extract_tb
@@ -11,17 +15,15 @@ from typing import TYPE_CHECKING
 
 from assets import suites
 from assets.gates import gates
-from dagster_project import topologies as package
-from spark.topology import Topology, TopologyError
+from dagster_project.settings import SHIPPED, Settings, SettingsError, is_folder
+from spark.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from assets.gates import SuiteGate
     from assets.suites import Suite
-
-# What a file that somebody is still writing raises.
-UNFINISHED = (TopologyError, SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError, LookupError)
 
 BUILDERS = re.compile(r"""StreamsBuilder\(\s*(?:name\s*=\s*)?["']([^"']+)["']""")
 
@@ -40,18 +42,25 @@ class BrokenTopology(Exception):
         self.builders = builders
 
 
-def topologies(left_out: Callable[[BrokenTopology], object] | None = None) -> tuple[Topology, ...]:
+def topologies(
+    left_out: Callable[[BrokenTopology], object] | None = None, settings: Settings | None = None
+) -> tuple[Topology, ...]:
     """Every topology, by name; without a listener for what is left out, nothing is.
+
+    Args:
+        left_out: hears what is wrong with a file.
+        settings: where the topologies are; without them, what the environment says.
 
     Raises:
         BrokenTopology: a file cannot be imported, has no `topology`, or has one of a name that another file uses.
+        SettingsError: a folder or a module is not there.
     """
+    settings = settings or Settings.from_environment()
     found: dict[str, list[tuple[Topology, Path]]] = {}
     broken: list[BrokenTopology] = []
-    for module in iter_modules(package.__path__):
-        path = Path(package.__path__[0], f"{module.name}.py")
+    for module, path in _modules(settings, broken.append):
         try:
-            topology = _topology(f"{package.__name__}.{module.name}", path)
+            topology = _topology(module, path)
         except BrokenTopology as error:
             broken.append(error)
             continue
@@ -68,15 +77,117 @@ def topologies(left_out: Callable[[BrokenTopology], object] | None = None) -> tu
     return tuple(one[0][0] for _, one in sorted(found.items()) if len(one) == 1)
 
 
-def suites_of(topology: Topology, found: Sequence[Topology], broken: Sequence[BrokenTopology]) -> dict[str, Suite]:
+def suites_of(
+    topology: Topology,
+    found: Sequence[Topology],
+    broken: Sequence[BrokenTopology],
+    settings: Settings | None = None,
+) -> dict[str, Suite]:
     """The suites of one topology, among those that were found and those that were left out, whose suites may wait.
 
     Raises:
-        BrokenSuite: one of them cannot be meant, or a file is of nobody's table.
+        BrokenSuite: one of them cannot be meant, a file is of nobody's table, or two are of one.
+        SettingsError: the folder that the settings name is not there.
     """
     others = {one.name for one in found} | {name for one in broken for name in (one.name, *one.builders)}
     others.discard(topology.name)
-    return suites.suites([topology], suites.FOLDER, others)
+    checked: dict[str, Suite] = {}
+    for folder in _expectations(settings or Settings.from_environment()):
+        here = suites.suites([topology], folder, others)
+        for twin in here.keys() & checked.keys():
+            raise suites.BrokenSuite(f"{here[twin].path} and {checked[twin].path} are of one table; keep one")
+        checked |= here
+    return checked
+
+
+def _expectations(settings: Settings) -> list[Path]:
+    """The folders of suites: the one that is set, or those beside the topologies, where there are any."""
+    if settings.expectations is not None:
+        folder = Path(settings.expectations).expanduser()
+        if not folder.is_dir():
+            raise SettingsError(f"{settings.called('expectations')}={folder}: there is no such folder")
+        return [folder]
+    beside = []
+    for place in settings.places:
+        try:
+            beside.append(_beside(place, settings))
+        except BrokenTopology:  # it is told as a topology that is left out
+            continue
+    return [folder for folder in dict.fromkeys(beside) if folder.is_dir()]
+
+
+def _beside(place: str, settings: Settings) -> Path:
+    if place == SHIPPED:
+        return suites.FOLDER
+    if is_folder(place, settings.base):
+        return _folder(place).with_name("expectations")
+    spec = _spec(place, settings)
+    file = spec.submodule_search_locations[0] if spec.submodule_search_locations else str(spec.origin)
+    return Path(file).with_name("expectations")
+
+
+def _modules(settings: Settings, left_out: Callable[[BrokenTopology], object]) -> Iterator[tuple[str, Path]]:
+    """The modules of all places, with their files."""
+    for place in settings.places:
+        try:
+            if is_folder(place, settings.base):
+                package = _package(place, settings)
+            else:
+                spec = _spec(place, settings)
+                if spec.submodule_search_locations is None:
+                    yield place, Path(str(spec.origin))
+                    continue
+                package = _imported(place, Path(str(spec.origin)), place)
+        except BrokenTopology as error:
+            left_out(error)
+            continue
+        for module in iter_modules(package.__path__):
+            name = f"{package.__name__}.{module.name}"
+            found = find_spec(name)
+            assert found is not None, "it was listed"
+            yield name, Path(str(found.origin))
+
+
+def _folder(place: str) -> Path:
+    return Path(place).expanduser().resolve()
+
+
+def _package(place: str, settings: Settings) -> ModuleType:
+    """A folder as a package of a name that nobody else has; what is beside the folder may be imported by its files."""
+    folder = _folder(place)
+    if not folder.is_dir():
+        raise SettingsError(f"{settings.called('topologies')}={folder}: there is no such folder")
+    name = f"tidetable_topologies_{sha256(str(folder).encode()).hexdigest()[:12]}"
+    if name not in sys.modules:
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        sys.modules[name] = module_from_spec(spec)
+        _importable(folder.parent)
+    return sys.modules[name]
+
+
+def _spec(module: str, settings: Settings) -> ModuleSpec:
+    """Where a module is; it need not be installed."""
+    if module != SHIPPED:
+        _importable(settings.base)
+    try:
+        spec = find_spec(module)
+    except Exception as error:  # the package that the module is in, which is the user's code
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{module}.".startswith(f"{missing}."):
+            raise BrokenTopology(module, f"{module}: {type(error).__name__}: {error}") from error
+        spec = None
+    if spec is None:
+        raise SettingsError(
+            f"{settings.called('topologies')}={module}: there is no such folder in {settings.base}, and no such module"
+        )
+    return spec
+
+
+def _importable(folder: Path) -> None:
+    """Let a folder be imported from, after everything else."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def gates_of(topology: Topology) -> dict[str, SuiteGate]:
@@ -86,16 +197,20 @@ def gates_of(topology: Topology) -> dict[str, SuiteGate]:
 
 
 def _topology(module: str, path: Path) -> Topology:
-    try:
-        topology = getattr(import_module(module), "topology", None)
-    except UNFINISHED as error:
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
-        at = f":{lines[-1]}" if lines else ""
-        raise BrokenTopology(path.stem, f"{path}{at}: {type(error).__name__}: {error}", _builders(path)) from error
+    topology = getattr(_imported(module, path, path.stem), "topology", None)
     if not isinstance(topology, Topology):
         why = f"{path} has no topology: end it with `topology = builder.build()`"
         raise BrokenTopology(path.stem, why, _builders(path))
     return topology
+
+
+def _imported(module: str, path: Path, name: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except (Exception, SystemExit) as error:  # a user's code runs here, and may raise anything
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+        at = f":{lines[-1]}" if lines else ""
+        raise BrokenTopology(name, f"{path}{at}: {type(error).__name__}: {error}", _builders(path)) from error
 
 
 def _builders(path: Path) -> list[str]:

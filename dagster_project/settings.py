@@ -1,21 +1,30 @@
-"""Where the lake, the engine and Kafka are, from the environment.
+"""Where the lake, the engine, Kafka, topologies and expectations are: from the environment and from one file.
 
-TIDETABLE_LAKE            a folder, or an object store's URL; `.lake` in the working directory without it
-TIDETABLE_KAFKA           bootstrap servers, or the path of a file of librdkafka properties (`name=value` lines) for
-                          a cluster with security settings; without it the lake's own broker, started at first use
-SPARK_REMOTE              an engine of yours, `sc://host:port`; without it the lake's own, started at first use
-TIDETABLE_ENGINE_MEMORY   memory of the lake's own engine, `4g` without it
+The file is `tidetable.toml`, or the table `[tool.tidetable]` of `pyproject.toml`, in the working directory or the
+nearest folder above it. An environment variable wins over the file. Relative paths in the file are relative to it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from confluent_kafka import KafkaException
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.sources.utils import parse_env_vars
 
 from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
@@ -23,11 +32,25 @@ from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.doors import Doors
+from spark.topology.errors import did_you_mean
 
 REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
 
 SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
 """Of lakes that are no plain folder. Under any other, Delta's reader without Spark finds no table, and says no more."""
+
+FILE, SHARED = "tidetable.toml", "pyproject.toml"
+
+SHIPPED = "dagster_project.topologies"
+"""The topologies of this checkout; an installed wheel has none."""
+
+PLAIN = ("use_ssl", "user_id", "user_agent", "session_id")
+"""Parameters of a Spark Connect URL that are no secrets. Any other goes to the server as a header."""
+
+USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+"""A user with a password, in a URL."""
+
+REFERENCE = re.compile(r"(env|file):(.+)")
 
 
 class SettingsError(Exception):
@@ -38,23 +61,145 @@ class SettingsError(Exception):
     """
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The application's settings; None: what comes without one."""
+class Setting(NamedTuple):
+    """One row of the settings' reference."""
 
-    lake: str = ".lake"
-    kafka: str | None = None
-    spark_remote: str | None = field(default=None, repr=False)  # it may hold a token
-    engine_memory: str | None = None
+    key: str
+    variable: str
+    default: str
+    description: str
 
-    @staticmethod
-    def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-        """The settings that environment variables hold; an empty one is no setting."""
-        return Settings(
-            lake=environment.get("TIDETABLE_LAKE") or Settings.lake,
-            kafka=environment.get("TIDETABLE_KAFKA") or None,
-            spark_remote=environment.get("SPARK_REMOTE") or None,
-            engine_memory=environment.get("TIDETABLE_ENGINE_MEMORY") or None,
+
+def _listed(value: object) -> object:
+    """Text is split at the path separator; a list stays as it is."""
+    return tuple(filter(None, value.split(os.pathsep))) if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """The settings. `Settings(...)` holds what is written, `Settings.from_environment()` reads variables and file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TIDETABLE_",
+        env_ignore_empty=True,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,  # it may be a secret
+    )
+
+    lake: str = Field(
+        default=".lake",
+        description="Where the tables are: a folder, or the URL of an object store. A relative default is beside the "
+        "settings file, or in the working directory where there is no file.",
+    )
+    kafka: str | None = Field(
+        default=None,
+        description="Bootstrap servers, or the path of a file of librdkafka properties (`name=value` lines) for a "
+        "cluster with security settings. Without it, the lake's own broker, which is started at first use.",
+    )
+    spark_remote: str | None = Field(
+        default=None,
+        repr=False,  # it may hold a token
+        validation_alias="SPARK_REMOTE",
+        description="A Spark Connect server, `sc://host:port`; it must see the lake under the same name. In the "
+        "settings file, a token is a reference: `sc://host:port/;token=env:NAME` or `;token=file:PATH`. Without it, "
+        "the lake's own engine, which is started at first use.",
+    )
+    engine_memory: str | None = Field(
+        default=None, description="Memory of the lake's own engine, such as `8g`; `4g` without it."
+    )
+    topologies: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_listed)] = Field(
+        default=None,
+        description="Where the topologies are: a folder of Python files, a module, or several of them; in the "
+        "environment they are separated as in `PATH`, in the file they may be a list. Without it, the folder "
+        "`topologies` beside the settings file.",
+    )
+    expectations: str | None = Field(
+        default=None,
+        description="The folder of Great Expectations suites, `<topology>.<table>.json`. Without it, the folder "
+        "`expectations` beside each folder of topologies.",
+    )
+
+    _file: Path | None = PrivateAttr(default=None)
+    _of_file: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the protocol's, as are those below
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is written: `from_environment` says which environment and which folder it reads."""
+        return (init_settings,)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
+        """The settings of environment variables and of the settings file; an empty variable is no setting.
+
+        Args:
+            environment: the variables.
+            folder: where the settings file is looked for, and above it; the working directory without it.
+
+        Raises:
+            SettingsError: the file cannot be read, has a key that is no setting, a value of a wrong type, or a secret.
+        """
+        by_variable = {one.validation_alias: name for name, one in cls.model_fields.items()}
+        source = EnvSettingsSource(cls)
+        source.env_vars = parse_env_vars(environment, ignore_empty=True)
+        variables = {by_variable.get(name, name): value for name, value in source().items()}
+        file = SettingsFile.nearest(Path.cwd() if folder is None else folder.resolve())
+        if file is None:
+            return cls(**variables)
+        values = file.settings(environment)
+        defaults = {"lake": str(file.folder / ".lake"), "topologies": (str(file.folder / "topologies"),)}
+        try:
+            settings = cls(**{**defaults, **values, **variables})
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise SettingsError(f"{file.name}: {wrong['loc'][0]}: {wrong['msg']}") from None
+        settings._file = file.path
+        settings._of_file = frozenset((defaults | values).keys() - variables.keys())
+        return settings
+
+    @classmethod
+    def reference(cls) -> list[Setting]:
+        """Every setting: its key in the file, its variable, its default, what it means."""
+        return [
+            Setting(name, cls._variable(name), str(one.default or ""), one.description or "")
+            for name, one in cls.model_fields.items()
+        ]
+
+    @classmethod
+    def _variable(cls, name: str) -> str:
+        alias = cls.model_fields[name].validation_alias
+        return str(alias) if alias is not None else f"TIDETABLE_{name.upper()}"
+
+    def called(self, name: str) -> str:
+        """How the user wrote a setting: its variable, or the file and its key."""
+        return f"{self._file}: {name}" if name in self._of_file else self._variable(name)
+
+    @property
+    def base(self) -> Path:
+        """The folder from which modules of topologies may be imported: the settings file's, or the working one."""
+        return Path.cwd() if self._file is None else self._file.parent
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The folders and modules of topologies.
+
+        Raises:
+            SettingsError: none are named, and this is no checkout, which has its own.
+        """
+        if self.topologies is not None:
+            return tuple(dict.fromkeys(self.topologies))
+        if find_spec(SHIPPED) is not None:
+            return (SHIPPED,)
+        raise SettingsError(
+            f"there are no topologies: no {FILE} is here or above, and TIDETABLE_TOPOLOGIES names no folder and no "
+            "module; `tidetable init DIR` writes a project"
         )
 
     def tidetable(self) -> Tidetable:
@@ -66,13 +211,11 @@ class Settings:
         scheme, url, _ = self.lake.partition("://")
         if url and scheme not in SCHEMES:
             raise SettingsError(
-                f"TIDETABLE_LAKE={self.lake}: {scheme}:// is no scheme that both Spark and this process can read; "
+                f"{self._lake}: {scheme}:// is no scheme that both Spark and this process can read; "
                 f"write a folder, or one of {', '.join(f'{known}://' for known in SCHEMES)}"
             )
         if "%" in self.lake:
-            raise SettingsError(
-                f"TIDETABLE_LAKE={self.lake}: a path with % means two places, to Spark and to this process"
-            )
+            raise SettingsError(f"{self._lake}: a path with % means two places, to Spark and to this process")
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
 
     def doors(self) -> Doors:
@@ -84,15 +227,20 @@ class Settings:
         """The lake, if it is a folder of this machine."""
         return None if "://" in self.lake else Path(self.lake).expanduser().resolve()
 
+    @property
+    def _lake(self) -> str:
+        return f"{self.called('lake')}={self.lake}"
+
     def _engine(self) -> Engine:
         if self.folder is None and self.spark_remote is None:
             raise SettingsError(
-                f"TIDETABLE_LAKE={self.lake} is no folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
+                f"{self._lake} is no folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
             )
         if self.spark_remote is not None and not REMOTE.fullmatch(self.spark_remote):
             # Not shown: its parameters may hold a token.
             raise SettingsError(
-                "SPARK_REMOTE is no URL of Spark Connect: write sc://host:port, or sc://host:port/;token=..."
+                f"{self.called('spark_remote')} is no URL of Spark Connect: "
+                "write sc://host:port, or sc://host:port/;token=..."
             )
         engine = Engine(self.folder, self.spark_remote, lakehouse=Lakehouse(self.lake))
         return engine if self.engine_memory is None else replace(engine, memory=self.engine_memory)
@@ -101,7 +249,7 @@ class Settings:
         if self.kafka is None:
             if self.folder is None:
                 raise SettingsError(
-                    f"TIDETABLE_LAKE={self.lake} is no folder, so it has no broker of its own: "
+                    f"{self._lake} is no folder, so it has no broker of its own: "
                     "set TIDETABLE_KAFKA to bootstrap servers, or to a file of librdkafka properties"
                 )
             return EmbeddedKafka(self.folder)
@@ -113,9 +261,113 @@ class Settings:
             except KafkaException as error:  # librdkafka names the property
                 raise SettingsError(f"{path}: {error.args[0].str()}") from None
             return kafka
-        if "/" in self.kafka or self.kafka.endswith(".properties"):
-            raise SettingsError(f"TIDETABLE_KAFKA={self.kafka}: there is no such file")
+        if _is_properties(self.kafka):
+            raise SettingsError(f"{self.called('kafka')}={self.kafka}: there is no such file")
         return Kafka({"bootstrap.servers": self.kafka})
+
+
+@dataclass(frozen=True)
+class SettingsFile:
+    """The settings of a project: a `tidetable.toml`, or a table of a `pyproject.toml`."""
+
+    path: Path
+    values: Mapping[str, object] = field(repr=False)  # it may have secrets, until they are refused
+
+    @staticmethod
+    def nearest(folder: Path) -> SettingsFile | None:
+        """The one in a folder, or in the nearest above it.
+
+        Raises:
+            SettingsError: a file is not TOML, or a folder has both.
+        """
+        for here in (folder, *folder.parents):
+            own, shared = here / FILE, here / SHARED
+            tool = _toml(shared).get("tool", {}) if shared.is_file() else {}
+            table = tool.get("tidetable") if isinstance(tool, dict) else None
+            if own.is_file() and table is not None:
+                raise SettingsError(f"{own} and [tool.tidetable] of {shared}: keep one of the two")
+            if own.is_file():
+                return SettingsFile(own, _toml(own))
+            if table is not None:
+                if not isinstance(table, dict):
+                    raise SettingsError(f"{shared}: tool.tidetable is no table: write [tool.tidetable]")
+                return SettingsFile(shared, table)
+        return None
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths are relative to."""
+        return self.path.parent
+
+    @property
+    def name(self) -> str:
+        """The file, with the table that is ours in a shared one."""
+        return str(self.path) if self.path.name == FILE else f"{self.path}, [tool.tidetable]"
+
+    def settings(self, environment: Mapping[str, str]) -> dict[str, object]:
+        """The values by setting: references resolved, paths absolute.
+
+        Raises:
+            SettingsError: a key is no setting, a secret is written out, or a reference leads nowhere.
+        """
+        known = list(Settings.model_fields)
+        for key in self.values:
+            if key not in known:
+                near = did_you_mean(key, known)
+                raise SettingsError(f"{self.name}: there is no setting {key!r}{near}; there are: {', '.join(known)}")
+        return {key: self._value(key, value, environment) for key, value in self.values.items()}
+
+    def _value(self, key: str, value: object, environment: Mapping[str, str]) -> object:
+        if key == "topologies":
+            places = _listed(value)
+            return [self._place(place) for place in places] if isinstance(places, tuple | list) else places
+        if not isinstance(value, str):
+            return value
+        if secret := next(_secrets(key, value), None):
+            raise SettingsError(
+                f"{self.name}: {key} has a secret in it, {secret}: "
+                "write env:NAME or file:PATH in its place, and the value there"
+            )
+        if key == "spark_remote":
+            url, *parameters = value.split(";")
+            named = [parameter.partition("=") for parameter in parameters]
+            told = [f"{name}{equals}{self._referred(key, given, environment)}" for name, equals, given in named]
+            return ";".join([self._referred(key, url, environment) if not parameters else url, *told])
+        text = self._referred(key, value, environment)
+        if key == "expectations" or (key == "lake" and "://" not in text):
+            return self._absolute(text)
+        if key == "kafka" and (_is_properties(text) or (self.folder / text).is_file()):
+            return self._absolute(text)
+        return text
+
+    def _place(self, place: object) -> object:
+        """A folder by its whole path, or a module."""
+        return self._absolute(place) if isinstance(place, str) and is_folder(place, self.folder) else place
+
+    def _absolute(self, path: str) -> str:
+        return str((self.folder / Path(path).expanduser()).resolve())
+
+    def _referred(self, key: str, value: str, environment: Mapping[str, str]) -> str:
+        """What a value refers to, or the value."""
+        reference = REFERENCE.fullmatch(value)
+        if reference is None:
+            return value
+        kind, name = reference.groups()
+        if kind == "env":
+            found = environment.get(name, "")
+            missing = f"the variable {name} is not set, or empty"
+        else:
+            path = Path(self._absolute(name))
+            found = path.read_text().strip() if path.is_file() else ""
+            missing = f"{path} is no file, or empty"
+        if not found:
+            raise SettingsError(f"{self.name}: {key} is {value}, and {missing}")
+        return found
+
+
+def is_folder(place: str, base: Path) -> bool:
+    """Whether a place of topologies is a folder, there or not; else it is a module's name."""
+    return "/" in place or os.sep in place or place.startswith((".", "~")) or (base / place).is_dir()
 
 
 def properties(path: Path) -> dict[str, str]:
@@ -132,3 +384,25 @@ def properties(path: Path) -> dict[str, str]:
     if "bootstrap.servers" not in found:
         raise SettingsError(f"{path} has no bootstrap.servers: add bootstrap.servers=host:9092")
     return found
+
+
+def _is_properties(kafka: str) -> bool:
+    return "/" in kafka or kafka.endswith(".properties")
+
+
+def _secrets(key: str, value: str) -> Iterator[str]:
+    """The names of what must not be written out."""
+    if USERINFO.search(value):
+        yield "a password"
+    if key == "spark_remote":
+        for parameter in value.split(";")[1:]:
+            name, _, given = parameter.partition("=")
+            if given and name.strip().lower() not in PLAIN and not REFERENCE.fullmatch(given):
+                yield f"the parameter {name.strip()}"
+
+
+def _toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text())
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise SettingsError(f"{path} is not TOML: {error}") from None

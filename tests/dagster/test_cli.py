@@ -239,6 +239,7 @@ def verbs(group: click.Group) -> Iterator[tuple[str, ...]]:
 
 
 WRONG = {
+    "DIR": ["tests", "Makefile"],
     "TOPOLOGY": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "[TOPOLOGY]...": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "TOPOLOGY.TABLE": ["nothing", "shop", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],

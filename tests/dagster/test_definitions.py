@@ -9,7 +9,6 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import ModuleType
 
 import dagster as dg
 import pytest
@@ -24,7 +23,7 @@ from resources.lakehouse import Lakehouse
 from spark.topology import Consumed, StreamsBuilder, Topology
 
 ROOT = Path(__file__).parents[2]
-OURS = {"assets", "dagster_project", "resources", "spark"}
+OURS = {"assets", "dagster_project", "resources", "spark", "tidetable"}
 
 KEYS = """
 kafka/clicks
@@ -116,7 +115,7 @@ def test_no_name_at_the_root_shadows_a_dependency() -> None:
     assert modules | packages == OURS | {"tests"}
 
 
-def test_the_four_package_names_are_ours_alone() -> None:
+def test_the_package_names_are_ours_alone() -> None:
     for name in OURS:
         spec = importlib.util.find_spec(name)
         assert spec is not None
@@ -163,10 +162,7 @@ def test_topologies_whose_names_differ_in_case_alone_are_refused(
 
 def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str) -> None:
     """A file in the folder of topologies."""
-    folder = ModuleType("other_topologies")
-    folder.__path__ = [str(tmp_path)]
-    monkeypatch.setitem(sys.modules, folder.__name__, folder)
-    monkeypatch.setattr(discover, "package", folder)
+    monkeypatch.setenv("TIDETABLE_TOPOLOGIES", str(tmp_path))
     (tmp_path / f"{name}.py").write_text(text)
 
 
@@ -200,7 +196,7 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     (folder / "mistaken.t.json").write_text("its suite waits")
     (folder / "other.t.json").write_text("so does that of its builder")
     (folder / "suited.t.json").write_text("no JSON")
-    monkeypatch.setattr("assets.suites.FOLDER", folder)
+    monkeypatch.setenv("TIDETABLE_EXPECTATIONS", str(folder))
     told = ["mistaken.py:1: NameError", "one name; change one", "suited.t.json is not JSON"]
 
     found = loaded()

@@ -1,0 +1,102 @@
+"""Dagster's definitions of topologies: assets, jobs, sensors and schedules, and the one resource they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from assets.factory import assets, tick_job
+from assets.maintenance import maintenance_job, maintenance_schedule
+from assets.operations import operations
+from assets.schedules import tick_schedule
+from assets.sensors import broken_sensor, lag_sensor
+from assets.suites import BrokenSuite, Suite
+from dagster_project.discover import BrokenTopology, suites_of, topologies
+from dagster_project.settings import Settings
+from resources.tidetable import Tidetable
+from spark.topology import Topology
+
+
+def definitions(
+    found: Sequence[Topology],
+    tidetable: Tidetable,
+    checked: Mapping[str, Suite],
+    broken: Sequence[BrokenTopology] = (),
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+) -> dg.Definitions:
+    """Topologies as Dagster sees them. Nothing is started or opened before a run needs it.
+
+    A broken one takes no other down: in its place is a sensor whose every tick fails with what is wrong.
+    """
+    maintenance = maintenance_job(found)
+    return dg.Definitions(
+        assets=assets(found, tidetable.lakehouse, checked),
+        jobs=[
+            *(tick_job(topology, found) for topology in found),
+            *(job for topology in found for job in operations(topology, checked)),
+            maintenance,
+        ],
+        sensors=[*map(lag_sensor, found), *(broken_sensor(one.name, str(one)) for one in broken)],
+        schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
+        resources={"tidetable": tidetable},
+        executor=executor,
+    )
+
+
+def build_definitions(
+    topologies: Topology | Path | str | Sequence[Topology | Path | str] | None = None,
+    *,
+    expectations: Path | str | None = None,
+    settings: Settings | None = None,
+) -> dg.Definitions:
+    """The definitions of topologies, for a Dagster project that wants everything in one code location.
+
+    Merge them with yours: `dg.Definitions.merge(yours, build_definitions("topologies"))`. A file that cannot be meant
+    takes no other down: in its place is a sensor whose every tick fails with what is wrong.
+
+    The instance should have what `tidetable init` writes into `dagster.yaml`: pools with the limit 1 and the
+    granularity `op`, which keep two runs from stepping one table at once. Without them a run that was overtaken fails
+    and is repeated; no row is lost. The jobs run their ops in one process; what is launched from the UI without a job
+    runs with the executor of the code location, which is yours.
+
+    Args:
+        topologies: topologies, folders of Python files, or names of modules that have a `topology`, or of packages of
+            such modules; one or several. Without it, those of the settings.
+        expectations: the folder of Great Expectations suites; without it, that of the settings, or the folder
+            `expectations` beside each folder of topologies.
+        settings: where the lake, Kafka and the engine are; without them, what the environment and the settings file
+            say.
+
+    Raises:
+        SettingsError: a setting cannot be meant, or a folder or a module is not there.
+    """
+    settings = settings or Settings.from_environment()
+    if expectations is not None:
+        settings = settings.model_copy(update={"expectations": str(expectations)})
+    if topologies is None:
+        return built(settings)
+    given = [topologies] if isinstance(topologies, Topology | Path | str) else topologies
+    places = tuple(str(place) for place in given if not isinstance(place, Topology))
+    objects = [one for one in given if isinstance(one, Topology)]
+    return built(settings.model_copy(update={"topologies": places}), objects)
+
+
+def built(
+    settings: Settings, given: Sequence[Topology] = (), executor: dg.ExecutorDefinition | None = None
+) -> dg.Definitions:
+    """The definitions of the topologies of settings, and of those that are given."""
+    broken: list[BrokenTopology] = []
+    found = (*given, *topologies(broken.append, settings))
+    unread, sound = tuple(broken), []
+    checked: dict[str, Suite] = {}
+    for topology in found:
+        try:
+            checked |= suites_of(topology, found, unread, settings)
+            sound.append(topology)
+        except BrokenSuite as error:
+            broken.append(BrokenTopology(topology.name, str(error)))
+    for one in broken:
+        dg.get_dagster_logger().error("left out: %s", one)
+    return definitions(sound, settings.tidetable(), checked, broken, executor)

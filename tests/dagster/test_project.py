@@ -1,0 +1,165 @@
+"""`tidetable init`, and its project beside the code locations of others or inside of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+import tidetable
+from assets.beta import beta
+from assets.suites import suites
+from dagster_project import project
+from dagster_project.cli import main
+from dagster_project.discover import suites_of, topologies
+from dagster_project.settings import Settings, SettingsError
+from tests.dagster.test_definitions import named
+
+ROOT = Path(__file__).parents[2]
+ENRICHED = dg.AssetKey(["first", "orders_enriched"])
+
+ACME = """
+import dagster as dg
+from assets.reports import report
+
+defs = dg.Definitions(assets=[report])
+"""
+REPORT = """
+import dagster as dg
+
+@dg.asset(deps=[dg.AssetKey(["first", "orders_enriched"])], automation_condition=dg.AutomationCondition.eager())
+def report() -> None: ...
+"""
+WORKSPACE = """
+load_from:
+  - python_file:
+      relative_path: tables/definitions.py
+      working_directory: tables
+      executable_path: tables/.venv/bin/python
+      location_name: tidetable
+  - python_file:
+      relative_path: acme/definitions.py
+      working_directory: acme
+      location_name: acme
+"""
+
+
+def init(*words: str) -> str:
+    ran = CliRunner().invoke(main, ["init", *words], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def test_a_project_is_written_where_nothing_is(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "tables"
+    told = json.loads(init(str(folder), "--json"))
+    assert told["folder"] == str(folder)
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert set(told["files"]) == files
+    assert files >= {".github/workflows/ci.yml", ".gitignore", "Makefile", "dagster.yaml", "tidetable.toml"}
+    assert (folder / "dagster.yaml").read_text() == (ROOT / "dagster.yaml").read_text()
+    assert not (folder / "dagster.yaml").is_symlink()
+    assert (folder / "requirements.txt").read_text().splitlines()[0] == project.requirement()
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    for folder, why in ((tmp_path, "is not empty"), (tmp_path / "notes", "is a file")):
+        refused = CliRunner().invoke(main, ["init", str(folder)])
+        assert refused.exit_code == 1
+        assert f"{folder} {why}; name a folder that is new or empty" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_a_project_has_a_topology_its_expectations_and_a_lake_of_its_own(tmp_path: Path) -> None:
+    init(str(tmp_path))
+    settings = Settings.from_environment({}, tmp_path / "tests")
+    (first,) = topologies(settings=settings)
+    assert [table.name for table in first.tables] == ["orders", "customers", "orders_enriched", "large_orders"]
+    assert list(suites_of(first, [first], [], settings)) == ["first.orders_enriched"]
+    assert settings.folder == tmp_path / ".lake"
+    ours = tidetable.build_definitions(settings=settings)
+    assert ENRICHED in ours.resolve_asset_graph().get_all_asset_keys()
+    assert ours.executor is None, "it is for the code location to say"
+
+
+def test_a_workspace_holds_the_project_beside_a_location_whose_package_is_called_as_one_of_ours(
+    tmp_path: Path,
+) -> None:
+    tables = tmp_path / "tables"
+    init(str(tables))
+    (tables / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "acme" / "assets").mkdir(parents=True)
+    (tmp_path / "acme" / "assets" / "__init__.py").touch()
+    (tmp_path / "acme" / "assets" / "reports.py").write_text(REPORT)
+    (tmp_path / "acme" / "definitions.py").write_text(ACME)
+    (tmp_path / "workspace.yaml").write_text(WORKSPACE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDETABLE")}
+    environment |= {"DAGSTER_HOME": str(tables), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "left out" not in ran.stdout + ran.stderr
+    assert not (tables / ".lake").exists()
+
+
+def test_a_downstream_asset_is_started_by_our_table(tmp_path: Path) -> None:
+    init(str(tmp_path))
+    ours = tidetable.build_definitions(settings=Settings.from_environment({}, tmp_path))
+    scope: dict[str, object] = {}
+    exec(REPORT, scope)
+    report = scope["report"]
+    assert isinstance(report, dg.AssetsDefinition)
+    theirs = dg.Definitions(assets=[report])
+    parents = theirs.resolve_asset_graph().get(report.key).parent_keys
+    assert parents == {ENRICHED} <= ours.resolve_asset_graph().get_all_asset_keys()
+
+    with beta(), dg.instance_for_test() as instance:  # Dagster's own way to evaluate them
+        instance.report_runless_asset_event(dg.AssetMaterialization(report.key))
+        seen = dg.evaluate_automation_conditions(defs=theirs, instance=instance)
+        assert seen.total_requested == 0
+        instance.report_runless_asset_event(dg.AssetMaterialization(ENRICHED))
+        asked = dg.evaluate_automation_conditions(defs=theirs, instance=instance, cursor=seen.cursor)
+        assert asked.get_num_requested(report.key) == 1
+
+
+def test_definitions_are_merged_with_those_of_a_code_location(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "one.py").write_text(
+        "from tests.dagster.test_definitions import named; topology = named('one', 't')"
+    )
+    (tmp_path / "tables" / "torn.py").write_text("topology = (")
+    settings = Settings(lake=str(tmp_path / "lake"))
+    ours = tidetable.build_definitions([named("two", "t"), tmp_path / "tables"], settings=settings)
+
+    @dg.asset(deps=[dg.AssetKey(["one", "t"])])
+    def mine() -> None: ...
+
+    merged = dg.Definitions.merge(dg.Definitions(assets=[mine], executor=dg.multiprocess_executor), ours)
+    graph = merged.resolve_asset_graph()
+    assert {dg.AssetKey(["one", "t"]), dg.AssetKey(["two", "t"]), mine.key} <= graph.get_all_asset_keys()
+    assert merged.resolve_job_def("one_tick").executor_def.name == dg.in_process_executor.name
+    assert "torn_broken" in {sensor.name for sensor in merged.sensors or ()}
+    alone = tidetable.build_definitions(named("two", "t"), settings=settings)
+    assert dg.AssetKey(["one", "t"]) not in alone.resolve_asset_graph().get_all_asset_keys()
+    with pytest.raises(SettingsError, match="none: there is no such folder"):
+        tidetable.build_definitions(named("two", "t"), expectations=tmp_path / "none", settings=settings)
+
+
+def test_the_templates_suite_is_of_the_templates_topology() -> None:
+    (first,) = topologies(settings=Settings(topologies=(str(project.TEMPLATE / "topologies"),)))
+    assert list(suites([first], project.TEMPLATE / "expectations")) == ["first.orders_enriched"]
+
+
+@pytest.mark.thorough
+def test_the_projects_own_test_passes(tmp_path: Path) -> None:
+    init(str(tmp_path))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
