@@ -4,7 +4,6 @@ One job of each topology ticks.
 """
 
 # Annotations are not deferred here: Dagster reads those of an op as objects.
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -58,6 +57,9 @@ REPEAT = dg.Field(
 )
 
 
+SAME = "Dagster has one name for both; rename one, so that they differ in a letter or a digit"
+
+
 class NameClash(Exception):
     """Two names that Dagster cannot tell apart.
 
@@ -81,7 +83,11 @@ def assets(
         NameClash: two names differ only in characters that Dagster does not have in names.
         Circle: a table is computed from a topic that is published from it; Dagster has no order for that.
     """
-    _check_names(topologies)
+    if clashes := _clashes(topologies):
+        which, of = clashes[0]
+        raise NameClash(f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}")
+    if (circle := _circle(topologies, lakehouse)) is not None:
+        raise Circle(circle[1])
     made = [_topics(topologies)] if observed(topologies) else []
     for topology in topologies:
         made += [_landing(topology, source, lakehouse) for source in topology.sources]
@@ -89,7 +95,6 @@ def assets(
             _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
         ]
         made += [_published(topology, table, lakehouse) for table in topology.tables if table.topic is not None]
-    _check_circles(made)
     return made
 
 
@@ -99,24 +104,57 @@ def observed(topologies: Sequence[Topology]) -> list[str]:
     return sorted({source.topic for topology in topologies for source in topology.sources} - published)
 
 
-def _check_names(topologies: Sequence[Topology]) -> None:
-    names = [tick_name(topology) for topology in topologies]
-    names += [word("kafka", topic) for topic in observed(topologies)]
-    names += [word("kafka", table.topic) for one in topologies for table in one.tables if table.topic is not None]
+def conflicts(topologies: Sequence[Topology], lakehouse: Lakehouse) -> dict[str, str]:
+    """By the name of each topology that Dagster cannot load beside the others, the reason.
+
+    Args:
+        topologies: all that are to be loaded.
+        lakehouse: where their tables are.
+    """
+    named = _clashes(topologies)
+    found = {one: f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}" for which, of in named for one in of}
+    others = [topology for topology in topologies if topology.name not in found]
+    if (circle := _circle(others, lakehouse)) is not None:
+        keys, why = circle
+        found |= {topology.name: why for topology in others if any(key.path[0] == topology.name for key in keys)}
+    return found
+
+
+def _clashes(topologies: Sequence[Topology]) -> list[tuple[list[str], set[str]]]:
+    """The things that Dagster would give one name, as the user named them, and the topologies that they are of."""
+    things: dict[str, list[tuple[str, str]]] = {}
+
+    def name(given: str, thing: str, of: str) -> None:
+        things.setdefault(given, []).append((thing, of))
+
+    topics = observed(topologies)
     for topology in topologies:
-        names += [word(topology.name, "landing", source.topic) for source in topology.sources]
-        names += [word(topology.name, table.name) for table in topology.tables]
-    if clashes := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise NameClash(f"Dagster would call two things {', '.join(clashes)}; names must differ in a letter or digit")
+        of = topology.name
+        name(tick_name(topology), f"topology {of}", of)
+        for source in topology.sources:
+            name(word(of, "landing", source.topic), f"the landing of topic {source.topic}", of)
+        for table in topology.tables:
+            name(word(of, table.name), f"table {table.name}", of)
+            if table.topic is not None:
+                name(word("kafka", table.topic), f"topic {table.topic}, to which {table.name} is published", of)
+    for topic in topics:  # several topologies may read one topic
+        readers = [one.name for one in topologies if topic in {source.topic for source in one.sources}]
+        name(word("kafka", topic), f"topic {topic}", readers[0])
+    same = [found for found in things.values() if len(found) > 1]
+    return [([thing for thing, _ in found], {of for _, of in found}) for found in same]
 
 
-def _check_circles(made: Sequence[dg.AssetsDefinition]) -> None:
-    reads = {spec.key: {dep.asset_key for dep in spec.deps} for one in made for spec in one.specs}
+def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[dg.AssetKey], str] | None:
+    """Assets that are computed from each other, and the reason why that cannot be; None where there are none."""
+    specs = [landing_spec(topology, source, lakehouse) for topology in topologies for source in topology.sources]
+    specs += [table_spec(topology, table, lakehouse) for topology in topologies for table in topology.tables]
+    specs += [published_spec(one, table) for one in topologies for table in one.tables if table.topic is not None]
     try:
-        TopologicalSorter(reads).prepare()
+        TopologicalSorter({spec.key: {dep.asset_key for dep in spec.deps} for spec in specs}).prepare()
     except CycleError as error:
-        circle = " -> ".join(key.to_user_string() for key in error.args[1])
-        raise Circle(f"{circle}: topologies would read their own answers; publish to another topic") from error
+        way = " -> ".join(key.to_user_string() for key in error.args[1])
+        return error.args[1], f"{way}: topologies would read their own answers; publish to another topic"
+    return None
 
 
 def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedAssetJobDefinition":

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.factory import assets, tick_job
+from assets.factory import assets, conflicts, tick_job
 from assets.maintenance import maintenance_job, maintenance_schedule
 from assets.operations import operations
 from assets.schedules import tick_schedule
 from assets.sensors import broken_sensor, lag_sensor
+from assets.specs import word
 from assets.suites import BrokenSuite, Suite
 from dagster_project.discover import BrokenTopology, suites_of, topologies
 from dagster_project.settings import Settings
@@ -38,11 +39,20 @@ def definitions(
             *(job for topology in found for job in operations(topology, checked)),
             maintenance,
         ],
-        sensors=[*map(lag_sensor, found), *(broken_sensor(one.name, str(one)) for one in broken)],
+        sensors=[*map(lag_sensor, found), *(broken_sensor(name, why) for name, why in _by_name(broken).items())],
         schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
         resources={"tidetable": tidetable},
         executor=executor,
     )
+
+
+def _by_name(broken: Sequence[BrokenTopology]) -> dict[str, str]:
+    """What is wrong with each that is left out, by Dagster's name for it; several may have one."""
+    found: dict[str, str] = {}
+    for one in broken:
+        name = word(one.name)
+        found[name] = f"{found[name]}\n{one}" if name in found else str(one)
+    return found
 
 
 def build_definitions(
@@ -97,6 +107,9 @@ def built(
             sound.append(topology)
         except BrokenSuite as error:
             broken.append(BrokenTopology(topology.name, str(error)))
+    while clashing := conflicts(sound, settings.tidetable().lakehouse):
+        broken += [BrokenTopology(name, why) for name, why in clashing.items()]
+        sound = [topology for topology in sound if topology.name not in clashing]
     for one in broken:
         dg.get_dagster_logger().error("left out: %s", one)
     return definitions(sound, settings.tidetable(), checked, broken, executor)

@@ -12,7 +12,10 @@ HIDDEN = "dot-"
 
 
 class FolderInUse(Exception):
-    """A project is only written where nothing is."""
+    """A project is written only into a folder that is empty, or not there yet.
+
+    Name another folder, or empty this one.
+    """
 
 
 def write(folder: Path) -> list[str]:

@@ -145,16 +145,10 @@ def section(found: re.Match[str]) -> str:
 
 
 def options() -> Iterator[str]:
-    """The settings that the environment holds."""
-    text = inspect.getdoc(settings)
-    assert text is not None
-    rows = re.findall(r"^([A-Z_]+) {2,}(.*(?:\n {4,}.*)*)", text, re.MULTILINE)
-    read = set(re.findall(r'environment\.get\("(\w+)"\)', inspect.getsource(settings.Settings.from_environment)))
-    if {name for name, _ in rows} != read:
-        raise PluginError(f"{settings.__name__} reads {sorted(read)}, and its docstring tells of {sorted(dict(rows))}")
-    yield "| variable | meaning |\n|---|---|"
-    for name, meaning in rows:
-        yield f"| `{name}` | {' '.join(meaning.split())} |"
+    """The settings, by their key in the file and their environment variable."""
+    yield "| key in the file | variable | default | meaning |\n|---|---|---|---|"
+    for one in settings.Settings.reference():
+        yield f"| `{one.key}` | `{one.variable}` | {one.default} | {one.description} |"
 
 
 def commands() -> Iterator[str]:

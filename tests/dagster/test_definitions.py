@@ -17,8 +17,10 @@ from click.testing import CliRunner
 from assets.factory import Circle, NameClash, assets
 from assets.suites import BrokenSuite, suites
 from dagster_project import cli, discover
+from dagster_project.build import built
 from dagster_project.definitions import defs, loaded
 from dagster_project.discover import topologies
+from dagster_project.settings import Settings
 from resources.lakehouse import Lakehouse
 from spark.topology import Consumed, StreamsBuilder, Topology
 
@@ -131,20 +133,32 @@ def test_topologies_may_share_a_topic() -> None:
 
 
 def test_names_that_dagster_cannot_tell_apart_are_refused() -> None:
-    with pytest.raises(NameClash, match="a__x_y"):
+    with pytest.raises(NameClash, match=r"x-y, .*x\.y of a: Dagster has one name for both"):
         definitions(named("a", "x-y", "x.y"))
 
 
-def test_topologies_that_would_read_their_own_answers_are_refused() -> None:
-    def answering(name: str, asked: str, answer: str) -> Topology:
-        builder = StreamsBuilder(name)
-        topic = builder.table(asked, Consumed.json(key="id bigint", value="v int"))
-        topic.filter("v > 1").materialize("answers").to(answer)
-        return builder.build()
+def answering(name: str, asked: str, answer: str) -> Topology:
+    """A topology that publishes its answers to a topic."""
+    builder = StreamsBuilder(name)
+    topic = builder.table(asked, Consumed.json(key="id bigint", value="v int"))
+    topic.filter("v > 1").materialize("answers").to(answer)
+    return builder.build()
 
+
+def test_topologies_that_would_read_their_own_answers_are_refused() -> None:
     with pytest.raises(Circle, match="kafka/y -> b/landing/y -> b/y -> b/answers -> kafka/x"):
         definitions(answering("a", "x", "y"), answering("b", "y", "x"))
     assert definitions(answering("a", "x", "y"), answering("b", "y", "z"))
+
+
+def test_topologies_that_conflict_take_no_other_down() -> None:
+    given = [
+        *(answering("a", "x", "y"), answering("b", "y", "x"), named("other", "t")),
+        *(named("c-d", "u"), named("c.d", "u")),
+    ]
+    loaded = built(Settings.from_environment({}).model_copy(update={"topologies": ()}), given)
+    names = {sensor.name for sensor in loaded.sensors or () if isinstance(sensor, dg.SensorDefinition)}
+    assert names == {"a_broken", "b_broken", "c_d_broken", "other_lag"}
 
 
 def test_topologies_whose_names_differ_in_case_alone_are_refused(
