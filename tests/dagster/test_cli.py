@@ -161,7 +161,7 @@ def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -
 
     # What is let through with a warning is told by the run, by status, and with a sample by check.
     shop.put(kafka, "customers", 7, {"name": "Ada", "country": "deu"})
-    let, lengths = tidetable("run", "shop"), "expect_column_value_lengths_to_equal(column='country', value=2)"
+    let, lengths = tidetable("run", "shop"), "expect_column_value_lengths_to_equal(column='country', value=2.0)"
     assert let.exit_code == 0
     for said in (let.stdout, tidetable("run", "shop").stdout, tidetable("status", "shop").stdout):
         assert f"newest rows fail, and were let through: {lengths}" in said
