@@ -83,9 +83,10 @@ END = r"\s*[,}\]]"
 """What follows a value of an object or an array: without it a UUID begins with such a number."""
 
 
-def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
+def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
     """Records with binary `_key` and `_value`, plus: typed columns (key first), `_deleted`, `_error`.
 
+    With `key_from_value`, a column that the key lacks, and that is declared in the value too, is the value's.
     Where there is an error, the columns are null: what was read of a broken record may be anything.
     The columns of `records` begin with an underscore, so that no user column has the name of one.
     """
@@ -116,6 +117,12 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
         .when(has_value & _rounded("_v", "_vo", value), _says(VALUE_PLACES, value))
         .when(has_key & has_value & _differs(consumed, key), _says(DIFFERS, consumed.again))
     )
+    if key_from_value:
+        again = {column.name.lower(): _field("_vo", column) for column in consumed.again}
+        key = [
+            F.coalesce(field, again[column.name.lower()]) if column.name.lower() in again else field
+            for field, column in zip(key, consumed.key, strict=True)
+        ]
     judged = parsed.withColumn("_error", error)
     right = F.col("_error").isNull()
     return judged.select(
