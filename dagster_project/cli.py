@@ -173,7 +173,7 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
     """Show where every table stands: version, lag, records in quarantine, what it waits for. Starts nothing.
 
     lag: records of its topics that it does not have. records: all that have landed; those in quarantine are no rows of
-    any table. dropped: records that had no part in a stream's join, late or without a key. gaps: offsets that were gone
+    any table. dropped: records of a stream that had no part in it, late or without a key. gaps: offsets that were gone
     before they were landed.
     """
     tidetable = Settings.from_environment().tidetable()
@@ -493,7 +493,7 @@ def gaps(name: str, as_json: bool) -> None:
 @click.option("--limit", type=POSITIVE, default=20, show_default=True, help="The newest so many.")
 @as_json
 def late_(name: str, limit: int, as_json: bool) -> None:
-    """List records that a stream's join dropped: late, or without the key, value or timestamp it needs."""
+    """List records of a stream that a table left out: late, or without the key, value or timestamp it needs."""
     topology, table = table_of(name)
     with progress.status("replaying"):
         found = late(Settings.from_environment().doors(), topology, table, limit)

@@ -18,7 +18,7 @@ import spark.operators  # noqa: F401  # registers the operators
 from spark.engine.changes import placed
 from spark.engine.counts import Counted
 from spark.engine.land import landed
-from spark.engine.stream import Clock, clocked, emitted
+from spark.engine.stream import Clock, clocked, drops, emitted, left_out
 from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, is_idle, rows, touched
 from spark.operators.order import reached, told_apart
@@ -341,7 +341,7 @@ class TopologyTestDriver:
         )
 
     def dropped(self, name: str) -> dict[str, int]:
-        """How many records had no part in a stream's join or windows, by reason.
+        """How many records of a stream had no part in a table, or in a stream's join, by reason.
 
         Raises:
             TopologyError: the topology has no such table.
@@ -372,6 +372,8 @@ class TopologyTestDriver:
         if isinstance(table.plan, Window):
             clock, _ = clocked(table.plan, span, Clock() if was is None else was.clock)
             span = span.at(None if was is None else was.clock.time, clock.time)
+        elif drops(self._topology, table.plan):
+            clock = Clock(dropped=left_out(table.plan, span, {} if was is None else was.clock.dropped))
         if was is None:
             frame = begun(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
@@ -379,7 +381,7 @@ class TopologyTestDriver:
             return Stored(frame.schema, found, found, self._changes({}, found), clock)
         source = touched(table.plan, span)
         if source is None:
-            return replace(was, changed={})
+            return replace(was, changed={}, clock=clock)
         changed: dict[Key, Row | None] = {}
         for key, row in _by_key(table, source, was.schema.names):
             # As a MERGE does, which leaves equal rows alone; NaN equals itself there, and prints alike here.

@@ -167,7 +167,8 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
 def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
     """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where something is wrong.
 
-    Of a table, also a record without a whole key is wrong: it could be no row, and would be nowhere.
+    Of a table, also a record without a whole key is wrong: it could be no row, and would be nowhere. Of a stream, what
+    its key lacks is taken from its value.
 
     Args:
         records: what the source read.
@@ -196,8 +197,9 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.when(broken, F.col("_value")).alias("_value"),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
-    decoded = serde(consumed.format).decode(raw, consumed)
-    if source.kind != "stream":
+    of_stream = source.kind == "stream"
+    decoded = serde(consumed.format).decode(raw, consumed, key_from_value=of_stream)
+    if not of_stream:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _too_far(_timestamp(consumed), ahead)))

@@ -20,6 +20,7 @@ from spark.engine.replay import behind, replayed
 from spark.engine.step import (
     Stepped,
     begins,
+    counting_all,
     expired,
     named,
     out,
@@ -306,7 +307,7 @@ def _unseen(work: Work) -> Iterator[Gap]:
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
     if work.target.plan.keeps_time:
         return _replayed(doors, topology, work)
-    return put_right(work, rows(work.target.plan, ALL, work.now))
+    return put_right(counting_all(work), rows(work.target.plan, ALL, work.now))
 
 
 def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:

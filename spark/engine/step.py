@@ -20,7 +20,7 @@ from spark.engine.failing import failing
 from spark.engine.kept import Kept, keeping
 from spark.engine.pin import Pins, before, pin
 from spark.engine.position import Gated
-from spark.engine.stream import Arrived, Clock, Clocked, clocked, emitted, identity
+from spark.engine.stream import Arrived, Clock, Clocked, clocked, drops, emitted, identity, left_out
 from spark.operators.algebra import ALL, PRESENT, cols, is_idle, present, rows, touched
 from spark.operators.window import begun
 from spark.topology.nodes import Window
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from spark.engine.doors import Doors
     from spark.engine.position import Position, State
+    from spark.operators.algebra import Span
     from spark.topology.nodes import Scan
     from spark.topology.topology import Table, Topology
 
@@ -115,6 +116,8 @@ class Work:
     now: Pinned
     keeps: Kept
     gate: Gate | None
+    drops: bool = False
+    """Whether the table keeps no time, and may leave records of a stream out."""
 
 
 def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
@@ -246,7 +249,7 @@ def working(
         )
         with keeping(session) as keeps:
             try:
-                yield Work(session, target, path, state, position, now, keeps, gate)
+                yield Work(session, target, path, state, position, now, keeps, gate, drops(topology, target.plan))
             except PySparkException as error:
                 if _fault(error) and (row := failing(session, target.plan, now)):
                     error.add_note(row)
@@ -361,6 +364,7 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     if source is None:
         return positioned(work)
     _check_types(work, span.own, source)
+    work = counting(work, span, work.position.dropped)
     work, batch = kept(work, source, always=span.is_small)
     if not span.is_small:
         return merged(work, batch)
@@ -379,7 +383,7 @@ def _computed(work: Work) -> Stepped | None:
         whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work).where("false")))
         found = begun(plan, span) if isinstance(plan, Window) else emitted(work.target, span, whole.position.n)
     else:
-        found = rows(plan, ALL, work.now)
+        found, whole = rows(plan, ALL, work.now), counting_all(whole)
     if work.before.data_version == 0:
         _check_types(work, stored(work), found)
         whole, batch = kept(whole, found)
@@ -387,6 +391,18 @@ def _computed(work: Work) -> Stepped | None:
     else:  # a rebuild died behind its anchor: the rows of before it are there
         done = put_right(whole, found)
     return None if done is None else replace(done, arrived=arrived)
+
+
+def counting(work: Work, span: Span, so_far: dict[str, int]) -> Work:
+    """With the records that a table left out in a span in its position, behind those so far."""
+    if not work.drops:
+        return work
+    return replace(work, position=replace(work.position, dropped=left_out(work.target.plan, span, so_far)))
+
+
+def counting_all(work: Work) -> Work:
+    """The same, counted from nothing: of a table that is computed whole."""
+    return counting(work, Beginning(work.now, own=stored(work).where("false")), {})
 
 
 def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import IDENTITY, STREAMED, Snapshot, Span, cols, dropped, emit
 from spark.operators.order import arrivals, micros, stream_time
-from spark.topology.nodes import StreamJoin
+from spark.topology.nodes import Aggregate, Latest, StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spark.topology.nodes import Node, Scan
-    from spark.topology.topology import Table
+    from spark.topology.topology import Table, Topology
 
 
 class Timed(Snapshot, Protocol):
@@ -95,6 +95,31 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
     total = {reason: was.dropped.get(reason, 0) + reasons.get(reason, 0) for reason in was.dropped | reasons}
     seen = was.seen | {name: max(at, was.seen.get(name, at)) for name, at in times_seen.items()}
     return Clock(time, total, seen), here
+
+
+def drops(topology: Topology, plan: Node) -> bool:
+    """Whether a table that keeps no time may leave records of a stream out: those without the key or value it needs.
+
+    The table of a topic leaves none out: a record without a key is in quarantine where it landed.
+    """
+    if plan.keeps_time:
+        return False
+    if isinstance(plan, Aggregate) and plan.source.is_stream:
+        return True
+    if isinstance(plan, Latest):
+        streams = {source.landing for source in topology.sources if source.kind == "stream"}
+        return any(not scan.landing or scan.table in streams for scan in plan.scans)
+    return any(drops(topology, source) for source in plan.sources)
+
+
+def left_out(plan: Node, span: Span, so_far: dict[str, int]) -> dict[str, int]:
+    """How many records such a table left out, by reason, with those of before a span."""
+    refused = dropped(plan, span)
+    if refused is None:
+        return so_far
+    found = refused.dropDuplicates([*IDENTITY, "_reason"]).groupBy("_reason").agg(F.count(F.lit(1)).alias("records"))
+    here = {row["_reason"]: row["records"] for row in found.collect()}
+    return {reason: so_far.get(reason, 0) + here.get(reason, 0) for reason in so_far | here}
 
 
 def _seen(scan: Scan, span: Span) -> DataFrame:

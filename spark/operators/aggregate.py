@@ -5,7 +5,8 @@ part of the old group along. Computing each again from the rows it has now is ri
 for those where the old value and the change say enough: what sums is added and subtracted, and the least, the
 greatest and the newest stand until their row leaves, when the group is computed again. A stream only grows: its
 groups lose nothing.
-A group without rows has no row. A row with a null in a column of the group is in none, as a record without key is.
+A group without rows has no row. A row with a null in a column of the group is in none, as a record without key is; a
+record of a stream is dropped, and counted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from spark.operators.algebra import (
     among,
     at,
     cols,
+    dropped,
     history,
     new_records,
     or_absent,
     present,
     previous,
+    refused_of,
     rows,
     touched,
 )
@@ -62,6 +65,14 @@ def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
 @rows.register(Aggregate)
 def _(aggregate: Aggregate, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     return computed(aggregate, at(members(aggregate, now), keys, aggregate.by))
+
+
+@dropped.register(Aggregate)
+def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
+    if not aggregate.source.is_stream:
+        return dropped(aggregate.source, span)
+    no_group = F.expr(f"NOT ({in_a_group(aggregate)})")
+    return refused_of(aggregate.source, span, F.when(F.col("_deleted"), "null value").when(no_group, "null key"))
 
 
 def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:

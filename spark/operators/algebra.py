@@ -179,6 +179,12 @@ def refused(found: DataFrame, reason: Column) -> DataFrame:
     return told.where("_reason IS NOT NULL")
 
 
+def refused_of(source: Node, span: Span, reason: Column) -> DataFrame:
+    """Those of a stream's new records for which there is a reason, and what the stream itself dropped."""
+    here, before = refused(emit(source, span), reason), dropped(source, span)
+    return here if before is None else before.unionByName(here)
+
+
 def history(node: Node, now: Snapshot) -> DataFrame:
     """All records of a stateless stream up to a snapshot."""
 

@@ -26,14 +26,17 @@ from spark.operators.algebra import (
     among,
     at,
     cols,
+    dropped,
     history,
     new_records,
     overlapping_records,
     present,
+    refused_of,
     rows,
     touched,
 )
 from spark.topology.nodes import Latest
+from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,9 +61,19 @@ def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     return present(newest(latest, at(history(latest.source, now), keys, latest.key)))
 
 
+@dropped.register(Latest)
+def _(latest: Latest, span: Span) -> DataFrame:
+    return refused_of(latest.source, span, F.when(F.expr(f"NOT ({has_key(latest)})"), "null key"))
+
+
+def has_key(latest: Latest) -> str:
+    """The condition under which a record has a key."""
+    return " AND ".join(f"{quoted(name)} IS NOT NULL" for name in latest.key)
+
+
 def keyed(latest: Latest, source: DataFrame) -> DataFrame:
     """The records that have a key: the others are no rows."""
-    return source.where(" AND ".join(f"`{name}` IS NOT NULL" for name in latest.key))
+    return source.where(has_key(latest))
 
 
 def newest(latest: Latest, source: DataFrame) -> DataFrame:

@@ -26,7 +26,7 @@ from spark.operators.algebra import (
     new_records,
     overlapping_records,
     records,
-    refused,
+    refused_of,
     rows,
 )
 from spark.operators.as_of import changed, newer, row
@@ -69,9 +69,7 @@ def _(lookup: Lookup, span: Span) -> DataFrame:
     no_key = F.expr(nothing) if lookup.how == "inner" else F.lit(False)
     no_time = F.col("_timestamp").isNull() if lookup.history is not None else F.lit(False)
     reason = F.when(F.col("_deleted"), "null value").when(no_time, "no timestamp").when(no_key, "null key")
-    here = refused(emit(lookup.left, span), reason)
-    before = dropped(lookup.left, span)
-    return here if before is None else before.unionByName(here)
+    return refused_of(lookup.left, span, reason)
 
 
 def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:

@@ -7,7 +7,9 @@ with the JSON literal null, is a tombstone. A key of one column may be an object
 declared fields, is a record without a key.
 
 Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it: so a
-decimal with more places than are declared, unless they are zeros.
+decimal with more places than are declared, or a time with more than microseconds, unless they are zeros, and a date
+that is not written yyyy-MM-dd. The text is looked at first, and a field is read again, as it is written, only where it
+may be one of those.
 
 What is encoded decodes to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`: equal keys are
 equal bytes, since a column's type says how each of its values is written. Nulls are written, times in microseconds UTC.
@@ -23,10 +25,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.topology.columns import published_name
-from spark.topology.sql.ddl import quoted
+from spark.topology.errors import Place
+from spark.topology.sql.ddl import fields, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
@@ -49,14 +52,33 @@ WRITING = {
 }
 
 KEY = "the key is not JSON of"
-KEY_PLACES = "the key has a decimal with more places than"
+KEY_PLACES = "the key has more digits behind the point than"
 VALUE = "the value is not JSON of"
 DIFFERS = "the value says otherwise than the key of"
-VALUE_PLACES = "the value has a decimal with more places than"
+VALUE_PLACES = "the value has more digits behind the point than"
 
-DECIMALS = re.compile(r"decimal\((\d+),(\d+)\)")
-SCALE = re.compile(r"\bdecimal\(\d+,(\d+)\)")
+LEAF = re.compile(
+    r"(?:(?<=[:<,])|^)(?:decimal\(\d+,(?P<scale>\d+)\)|timestamp_ntz|timestamp|date|tinyint|float|double)(?=[,>]|$)"
+)
+"""In a type, one whose values Spark may read as others than were written."""
+TIMES = ("timestamp", "timestamp_ntz")
+DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+ESCAPED = r"\\u00[0-7]"
+"""In a text, a character that might stand there as it is: nothing is known by looking."""
+MISREAD = {
+    "decimal": r'"[^",]*,',
+    "timestamp": r'-?[0-9]{13}|"\s*T?[0-9]{1,2}:',
+    "timestamp_ntz": r'-?[0-9]{13}|"\s*T?[0-9]{1,2}:',
+    "date": rf'"(?!{DATE}")[^"0-9]{{0,9}}[0-9]{{4}}',
+    "tinyint": "-?[0-9]{3}",
+    "float": r"[0-9.][eE]|[0-9]{39}",
+    "double": r"[0-9.][eE]|[0-9]{309}",
+}
+"""What a value looks like, roughly, of which Spark makes another one; by type."""
 NUMBER = r"^[+-]?([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
+
+NUMBERS = r'("(?:[^"\\]++|\\.)*+")|([+-]?[0-9][0-9.eE+-]*+)(?=[^"]*+("))'
+"""A string of JSON, the first group; or a number, the second, and a quote somewhere behind it, the third."""
 
 ENDLESS = r"[+-]?[0-9.]+[eE][+-]?[0-9]{4,}"
 """A number whose power of ten no column holds. Spark writes it out, 1e5000000 in 8 seconds."""
@@ -64,9 +86,10 @@ END = r"\s*[,}\]]"
 """What follows a value of an object or an array: without it a UUID begins with such a number."""
 
 
-def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
+def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
     """Records with binary `_key` and `_value`, plus: typed columns (key first), `_deleted`, `_error`.
 
+    With `key_from_value`, a column that the key lacks, and that is declared in the value too, is the value's.
     Where there is an error, the columns are null: what was read of a broken record may be anything.
     The columns of `records` begin with an underscore, so that no user column has the name of one.
     """
@@ -84,10 +107,11 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
     if bare:
         is_object = F.startswith("_k", F.lit("{"))
         key = [F.when(is_object, key[0]).otherwise(F.col("_ks"))]
-        bad_key = F.when(is_object, bad_key).otherwise(F.col("_ks").isNull())
+        bad_key = F.when(is_object, bad_key).otherwise(_bad_scalar(consumed.key[0]))
     rounded_key = _rounded("_k", "_ko", consumed.key)
-    if bare and (places := _places(str(consumed.key[0].type))) is not None:
-        rounded_key = F.when(is_object, rounded_key).otherwise(~_within(F.btrim("_k", F.lit('" ')), places))
+    if bare:
+        finer = F.coalesce(_finer(str(consumed.key[0].type), _content()), F.lit(False))
+        rounded_key = F.when(is_object, rounded_key).otherwise(finer)
     has_key, has_value = F.col("_k").isNotNull(), F.col("_v").isNotNull()
     error = (
         F.when(has_key & bad_key, _says(KEY, consumed.key))
@@ -96,6 +120,12 @@ def decode(records: DataFrame, consumed: Consumed) -> DataFrame:
         .when(has_value & _rounded("_v", "_vo", value), _says(VALUE_PLACES, value))
         .when(has_key & has_value & _differs(consumed, key), _says(DIFFERS, consumed.again))
     )
+    if key_from_value:
+        again = {column.name.lower(): _field("_vo", column) for column in consumed.again}
+        key = [
+            F.coalesce(field, again[column.name.lower()]) if column.name.lower() in again else field
+            for field, column in zip(key, consumed.key, strict=True)
+        ]
     judged = parsed.withColumn("_error", error)
     right = F.col("_error").isNull()
     return judged.select(
@@ -166,31 +196,87 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
 
 
 def _fits(text: str, value: Expression, column: Column) -> Expression:
-    """Whether a value is the one that was written, where Spark's reader may make another of it; null is none.
-
-    The text is looked at first, and the field is read alone only where it may have been written so.
-    """
-    kind, field = str(column.type), rf'"{re.escape(column.name)}"\s*:\s*'
-    read = F.from_json(text, f"{quoted(column.name)} string", OPTIONS)[column.name]
-
-    def written(roughly: str, exactly: str) -> Expression:
-        return F.when(F.col(text).rlike(field + roughly), F.coalesce(read.rlike(exactly), F.lit(False))).otherwise(
-            F.lit(False)
-        )
-
+    """Whether a value is the one that was written, where Spark's reader may make another of it; null is none."""
+    kind = str(column.type)
     if kind == "tinyint":  # read as smallint: Spark takes 200 for a tinyint, and makes -56 of it
         return value.between(-128, 127)
-    if kind in ("date", "timestamp", "timestamp_ntz"):
-        # Milliseconds are read as seconds, and more digits wrap around; a time alone is read as one of today.
-        wrong = written(r"-?[0-9]{13}", r"^-?[0-9]{13,}$") | written(r'"T?[0-9]{1,2}:', r"^T?[0-9]{1,2}:")
-        return F.year(value).between(1, 9999) & ~wrong
-    if kind in ("float", "double"):  # 1e999; an infinity that is meant is spelled, in quotes
-        return F.when(F.abs(value) == float("inf"), read.rlike("^[+-]?I")).otherwise(F.lit(True))
-    if kind.startswith("decimal"):  # "1,5" is read as 15
-        return ~written(r'"[^",]*,', ",")
+    if kind in ("float", "double"):
+        return F.when(F.abs(value) == float("inf"), ~_misread(kind, _written(text, column))).otherwise(F.lit(True))
+    kinds = {leaf[0].partition("(")[0] for leaf in LEAF.finditer(kind)}
+    if not kinds:
+        fits = F.lit(True)
+    else:
+        field = rf'"{re.escape(column.name)}"\s*+:\s*+' if LEAF.fullmatch(kind) else ""
+        roughly = "|".join(rf"{field}(?:{MISREAD[one]})" for one in sorted(kinds))
+        fits = ~_suspected(text, value, column, roughly, _misread)
+    if kind == "date" or kind in TIMES:
+        return fits & _has_a_year(value)
     if kind.startswith("map"):  # a key that is there twice
-        return F.size(F.array_distinct(F.map_keys(value))) == F.size(value)
-    return F.lit(True)
+        return fits & (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
+    return fits
+
+
+def _has_a_year(value: Expression) -> Expression:
+    return F.year(value).between(1, 9999)
+
+
+def _suspected(
+    text: str, value: Expression, column: Column, roughly: str, judge: Callable[[str, Expression], Expression]
+) -> Expression:
+    """Whether a judge finds something in a field as it is written; it is read where the text looks like it."""
+    found = F.coalesce(_any(str(column.type), _written(text, column), judge), F.lit(False))
+    return F.when(value.isNotNull() & F.col(text).rlike(f"{roughly}|{ESCAPED}"), found).otherwise(F.lit(False))
+
+
+def _written(text: str, column: Column) -> Expression:
+    """A field with all that Spark might read as something else as it is written.
+
+    Spark makes a double of a number before it reads it as a string, so numbers are put in quotes first.
+    """
+    kind = LEAF.sub("string", str(column.type))
+    # The quote behind the text is what the last number finds; it is taken away again.
+    strings = F.regexp_replace(F.concat(text, F.lit('"')), NUMBERS, "$1$3$2$3")
+    return F.from_json(F.rtrim(strings, F.lit('"')), f"{quoted(column.name)} {kind}", OPTIONS)[column.name]
+
+
+def _any(kind: str, value: Expression, judge: Callable[[str, Expression], Expression]) -> Expression:
+    """Whether a judge finds something in any value of a type."""
+    if kind.startswith("array<"):
+        return F.exists(value, lambda one: _any(kind[len("array<") : -1], one, judge))
+    if kind.startswith("map<string,"):
+        return F.exists(F.map_values(value), lambda one: _any(kind[len("map<string,") : -1], one, judge))
+    if kind.startswith("struct<"):
+        parts = [_any(str(one.type), value[one.name], judge) for one in fields(kind, Place(kind, None)) if one.type]
+        return reduce(or_, (F.coalesce(part, F.lit(False)) for part in parts))
+    return judge(kind, value)
+
+
+def _misread(kind: str, written: Expression) -> Expression:
+    """Whether Spark makes a value of a text that says none of this type, or another one."""
+    if kind.startswith("decimal"):  # "1,5" is read as 15
+        return F.contains(written, F.lit(","))
+    if kind in TIMES:
+        # Milliseconds are read as seconds, and more digits wrap around; a time alone is read as one of today.
+        wrong = written.rlike(r"^-?[0-9]{13,}$|^\s*T?[0-9]{1,2}:")
+        return wrong if kind == "timestamp" else wrong | written.rlike("[T ].*[A-Za-z+-]")  # a zone, which is left out
+    if kind == "date":  # what follows a date is left out, and what it lacks is the first
+        return ~written.rlike(f"^{DATE}$")
+    if kind == "tinyint":
+        return ~written.try_cast("int").between(-128, 127)
+    if kind in ("float", "double"):  # 1e999; an infinity that is meant is spelled, in quotes
+        endless = F.coalesce(F.abs(written.try_cast(kind)) == float("inf"), F.lit(True))
+        return endless & ~written.rlike("^[+-]?I")
+    return F.lit(False)
+
+
+def _finer(kind: str, written: Expression) -> Expression:
+    """Whether a text has digits, other than zeros, that its type does not keep."""
+    if leaf := LEAF.fullmatch(kind):
+        if leaf["scale"] is not None:
+            return ~_within(written, int(leaf["scale"]))
+        if kind in TIMES:
+            return written.rlike(r"\.[0-9]{6}[0-9]*[1-9]")
+    return F.lit(False)
 
 
 def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
@@ -201,29 +287,17 @@ def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
 
 
 def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
-    """Whether a decimal was written with more places than are declared; Spark rounds it, and two keys become one."""
+    """Whether a decimal or a time has more digits than are kept; Spark cuts them, and two keys become one."""
     found = F.lit(False)
     for column in columns:
-        kind, value = str(column.type), F.col(f"{parsed}.{quoted(column.name)}")
-        declared = [int(scale) for scale in SCALE.findall(kind)]
-        if not declared:
-            continue
-        suspect = F.col(text).rlike(rf"\.[0-9]{{{min(declared) + 1}}}|[0-9.][eE][+-]?[0-9]")
-        if _places(kind) is not None:
-            read = F.from_json(text, f"{quoted(column.name)} string", OPTIONS)[column.name]
-            more = ~_within(read, declared[0])
-        else:  # inside of a value: read with as many places as there is room for, and compared as text
-            wide = DECIMALS.sub(lambda it: f"decimal(38,{38 - int(it[1]) + int(it[2])})", kind)
-            read = F.from_json(text, f"{quoted(column.name)} {wide}", OPTIONS)[column.name]
-            more = F.to_json(F.struct(read.alias("v"))) != F.to_json(F.struct(value.cast(wide).alias("v")))
-        found |= F.when(suspect & value.isNotNull(), F.coalesce(more, F.lit(False))).otherwise(F.lit(False))
+        leaves = list(LEAF.finditer(str(column.type)))
+        scales = [int(leaf["scale"]) for leaf in leaves if leaf["scale"] is not None]
+        roughly = [rf"\.[0-9]{{{min(scales) + 1}}}|[0-9.][eE][+-]?[0-9]"] if scales else []
+        roughly += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
+        if roughly:
+            value = F.col(f"{parsed}.{quoted(column.name)}")
+            found |= _suspected(text, value, column, "|".join(roughly), _finer)
     return found
-
-
-def _places(kind: str) -> int | None:
-    """How many places a decimal has behind the point; None of another type."""
-    one = DECIMALS.fullmatch(kind)
-    return None if one is None else int(one[2])
 
 
 def _within(number: Expression, places: int) -> Expression:
@@ -240,12 +314,26 @@ def _field(parsed: str, column: Column) -> Expression:
     return field.try_cast("tinyint") if column.type == "tinyint" else field
 
 
-def _scalar(column: Column) -> Expression:
-    """A key that is no object: the content of a JSON string, or the text as it is; null where it is neither."""
+def _content() -> Expression:
+    """What a key says that is no object: the content of a JSON string, or the text as it is; null where it is none."""
     array = F.concat(F.lit("["), "_k", F.lit("]"))
     string = F.when(F.json_array_length(array) == 1, F.get_json_object(array, "$[0]"))
     text = F.when(F.startswith("_k", F.lit('"')), string).otherwise(F.col("_k"))
-    return F.when(F.is_valid_utf8("_k"), text).try_cast(str(column.type))
+    return F.when(F.is_valid_utf8("_k"), text)
+
+
+def _scalar(column: Column) -> Expression:
+    """A key that is no object, null where it says none."""
+    return _content().try_cast(str(column.type))
+
+
+def _bad_scalar(column: Column) -> Expression:
+    """Whether a key that is no object is none of its type."""
+    kind, value = str(column.type), F.col("_ks")
+    bad = value.isNull()
+    if kind == "date" or kind in TIMES:
+        bad |= ~_has_a_year(value) | F.coalesce(_misread(kind, _content()), F.lit(False))
+    return bad
 
 
 def _says(what: str, columns: tuple[Column, ...]) -> Expression:

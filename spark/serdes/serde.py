@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class Serde(Protocol):
     """A format of keys and values. A module implements it by its functions."""
 
-    def decode(self, records: DataFrame, consumed: Consumed) -> DataFrame:
+    def decode(self, records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
         """Bytes as columns.
 
         Args:
             records: binary `_key` and `_value`, and other columns whose names begin with an underscore.
             consumed: the columns that are declared.
+            key_from_value: whether a column that the key lacks, and that is declared in the value too, is the value's.
 
         Returns:
             The columns of `records`; the key's columns and the value's, typed as they are declared; `_deleted`

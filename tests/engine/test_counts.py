@@ -9,7 +9,9 @@ from confluent_kafka import TopicPartition
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from spark.engine.counts import Counted, counted
+from spark.engine.late import late
 from spark.engine.quarantine import redecode
+from spark.engine.repair import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -89,6 +91,35 @@ def test_a_record_twice_and_one_that_was_not_read_are_told(
     found = counted(doors.lakehouse, topology, source)
     assert found is not None
     assert found.wrong == ("partition 0: has offsets 2 to 9, and read 2 to 4",)
+
+
+def test_records_that_leave_a_stream_are_counted_by_every_step_and_once_by_a_rebuild(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic("left")
+    builder = StreamsBuilder(f"counts-{name}")
+    events = builder.stream(name, Consumed.json(key="id bigint", value="v int"))
+    events.group_by("v").count().materialize("groups")
+    events.to_table().filter("v > 0").materialize("newest")
+    topology = builder.build()
+
+    def dropped() -> list[dict[str, int]]:
+        return [lake.state(doors, topology, table).position.dropped for table in ("groups", "newest")]
+
+    send(kafka, name, Record(1, {"v": 1}), Record(None, {"v": 1}), Record(2, {"v": None}), Record(3, None))
+    lake.land_all(doors, topology)
+    lake.step_all(doors, topology)
+    assert dropped() == [{"null key": 1, "null value": 1}, {"null key": 1}]
+    send(kafka, name, Record(None, {"v": None}), Record(1, None))
+    lake.land_all(doors, topology)
+    lake.step_all(doors, topology)
+    twice = [{"null key": 2, "null value": 2}, {"null key": 2}]
+    assert dropped() == twice
+    for table in topology.tables:
+        rebuild(doors, topology, table, "again")
+    assert dropped() == twice
+    [late_one, *_] = late(doors, topology, topology.table("newest"), 9).records
+    assert (late_one.offset, late_one.reason) == (4, "null key")
 
 
 def counts(doors: Doors, topology: Topology) -> tuple[int, int, int, int]:

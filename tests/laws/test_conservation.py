@@ -38,13 +38,16 @@ def session(engine: Engine) -> Iterator[SparkSession]:
 
 
 def topology() -> Topology:
-    """Each kind of input, and a table in windows, which drops what is late."""
+    """Each kind of input, a table in windows, which drops what is late, and tables of a stream, which need its keys."""
     shape = Consumed.json(key="a int, b string", value="v int, d decimal(9,2)")
     builder = StreamsBuilder("conserved")
     builder.table("changes", shape)
     builder.global_table("dimension", shape)
     events = builder.stream("events", shape)
     events.group_by("v").windowed_by(TimeWindows.of("10ms", grace="5ms")).count().materialize("windows")
+    events.group_by("a").count().materialize("groups")
+    events.group_by("a").aggregate(several="sort_array(collect_list(v))").materialize("lists")
+    events.to_table().materialize("newest")
     return builder.build()
 
 
@@ -54,6 +57,7 @@ def test_every_record_is_counted_once(session: SparkSession, seed: int) -> None:
     driver = TopologyTestDriver(topology(), rng.randrange(5, 60), session)
     newest: dict[str, dict[tuple[int, str], int | None]] = {name: {} for name in ("changes", "dimension")}
     fates: dict[str, Counter[str]] = {name: Counter() for name in ("changes", "dimension", "events")}
+    keyless, ungrouped = 0, 0
     for n in range(60):
         topic, key = rng.choice(list(fates)), (rng.randrange(3), rng.choice("xy"))
         value: object = {"v": n % 4, "d": 1.25}
@@ -65,6 +69,8 @@ def test_every_record_is_counted_once(session: SparkSession, seed: int) -> None:
             case chance if chance < 0.4:
                 named = rng.choice(list(PARTS.values()))
                 fates[topic]["rows" if topic == "events" else "quarantined"] += 1
+                keyless += topic == "events"
+                ungrouped += topic == "events" and named != PARTS["half a key"]
             case chance if chance < 0.6:
                 value = None
                 fates[topic]["tombstones"] += 1
@@ -93,6 +99,26 @@ def test_every_record_is_counted_once(session: SparkSession, seed: int) -> None:
     dropped = driver.dropped("windows")
     assert in_windows + dropped.get("late", 0) == fates["events"]["rows"]
     assert dropped.get("null value", 0) == fates["events"]["tombstones"]
+    gone = {"null value": fates["events"]["tombstones"], "null key": ungrouped}
+    for name in ("groups", "lists"):
+        assert driver.dropped(name) == {reason: count for reason, count in gone.items() if count}
+    in_groups = sum(int(str(row["count"])) for row in driver.table("groups"))
+    assert in_groups + driver.dropped("groups").get("null key", 0) == fates["events"]["rows"]
+    assert driver.dropped("newest") == ({"null key": keyless} if keyless else {})
+
+
+def test_a_key_that_a_record_of_a_stream_lacks_is_the_values(session: SparkSession) -> None:
+    shape = Consumed.json(key="a int, b string", value="A int, v int")
+    builder = StreamsBuilder("lent")
+    builder.stream("events", shape).to_table().materialize("newest")
+    builder.table("changes", shape)
+    driver = TopologyTestDriver(builder.build(), "all", session)
+    for topic in ("events", "changes"):
+        driver.pipe(topic, key=b'{"b": "x"}', value=b'{"A": 7, "v": 1}')
+        driver.pipe(topic, key=None, value={"A": 7, "v": 2})
+    driver.expect("newest", [{"a": 7, "b": "x", "v": 1}])
+    assert driver.dropped("newest") == {"null key": 1}
+    assert driver.counted("changes").quarantined == 2  # whose partition, and whose tombstones, would be another's
 
 
 def test_a_reason_is_told_for_every_kind_of_bad_record(session: SparkSession) -> None:

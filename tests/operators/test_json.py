@@ -301,13 +301,19 @@ def test_decimals_are_never_rounded_neither_in_keys_nor_inside_of_values(session
     consumed = Consumed.json(
         key="k decimal(6,2)",
         value="d decimal(12,2), w decimal(38,10), n decimal(5,0), lines array<struct<p:decimal(12,2)>>, "
-        "m map<string,decimal(4,1)>",
+        "m map<string,decimal(4,1)>, deep array<decimal(38,10)>",
     )
     good: list[tuple[Bytes, Bytes]] = [
         (b"1.500", b'{"d": 1.5000, "w": "1e-10", "n": 12e2, "lines": [{"p": 1.500}], "m": {"a": 2.50}}'),
         (b'"1e-2"', b'{"d": 1200e-4, "w": -0.00000000000, "n": 5.0, "other": 1.23456}'),
-        (b'{"k": 0.10}', b'{"d": 0.000e-7, "lines": [{"p": null}, {}], "m": {}}'),
+        (
+            b'{"k": 0.10}',
+            b'{"d": 0.000e-7, "lines": [{"p": null}, {}], "m": {}, "deep": [1e-10, "2.00000000000", null]}',
+        ),
         (b"100e-2", None),
+        # A number of more digits than a double has is not read by way of one.
+        (b"1", b'{"d": 0.1000000000000000000000000000000000000000, "deep": [1234567890123456789012345678.0123456789]}'),
+        (b"1", b'{"d": 1.500, "other": "a \\" 1.23456, \\"d\\": 9.99999", "m": {"1.25": 2.50}}'),
     ]
     assert [BROKEN if row == BROKEN else "read" for row in decoded(session, consumed, good)] == ["read"] * len(good)
     rounded: list[tuple[Bytes, Bytes]] = [
@@ -318,18 +324,68 @@ def test_decimals_are_never_rounded_neither_in_keys_nor_inside_of_values(session
         (b"1", b'{"d": "-1.005"}'),
         (b"1", b'{"d": 12345e-4}'),
         (b"1", b'{"d": 0.000000000000000000000000000000000000000001}'),
+        (b"1", b'{"d": 0.10999999999999999999}'),
+        (b"1", b'{"d": 0.1000000000000000000000000000000000000000000000000000001, "n": 1}'),
+        (b"1", b'{"d": 1e-400}'),
+        (b"1", b'{"deep": [1234567890123456789012345678.12345678901]}'),
+        (b"1", b'{"lines": [{"p": 0.10999999999999999999}]}'),
         (b"1", b'{"w": 1e-11}'),
         (b"1", b'{"n": 0.5}'),
         (b"1", b'{"lines": [{"p": 1.00}, {"p": 1.005}]}'),
         (b"1", b'{"m": {"a": "2.55"}}'),
+        (b"1", b'{"deep": [0.00000000001]}'),
+        (b"1", b'{"deep": [null, 1e-11]}'),
     ]
     frame = session.createDataFrame([(n, *one) for n, one in enumerate(rounded)], "_n int, _key binary, _value binary")
     found = {row["_n"]: row["_error"] for row in decode(frame, consumed).collect()}
-    value = "the value has a decimal with more places than (" + ", ".join(
+    value = "the value has more digits behind the point than (" + ", ".join(
         f"{column.name} {column.type}" for column in consumed.value
     )
-    key = "the key has a decimal with more places than (k decimal(6,2))"
+    key = "the key has more digits behind the point than (k decimal(6,2))"
     assert found == {n: key if n < 3 else f"{value})" for n in range(len(rounded))}
+
+
+CLOCKS = Consumed.json(
+    key="k timestamp", value="t timestamp, n timestamp_ntz, day date, l array<timestamp>, s struct<date:date>, a int"
+)
+DAYS = Consumed.json(key="k date", value="a int")
+
+
+def test_times_are_never_cut_neither_in_keys_nor_inside_of_values(session: SparkSession) -> None:
+    at = "2026-01-01T10:00:00"
+    good: list[tuple[Bytes, Bytes]] = [
+        (f"{at}.123456000Z".encode(), f'{{"t": "{at}.123456000+01:00", "n": "{at}.1", "day": "2026-02-28"}}'.encode()),
+        (f'"{at}.5Z"'.encode(), b'{"t": 1700000000, "day": null, "l": [], "s": {"date": "2026-02-28"}}'),
+        (f'{{"k": "{at}Z"}}'.encode(), f'{{"l": ["{at}.123456Z", null, 1700000000], "s": {{}}}}'.encode()),
+        (b"2026-01-01", b'{"day"  :  "2026-01-01", "other": "1.1234567"}'),
+    ]
+    assert [BROKEN if row == BROKEN else "read" for row in decoded(session, CLOCKS, good)] == ["read"] * len(good)
+    now = f"{at}Z".encode()
+    cut: list[tuple[Bytes, Bytes]] = [
+        (f"{at}.1234561Z".encode(), b"{}"),
+        (f'"{at}.1234561Z"'.encode(), None),
+        (f'{{"k": "{at}.123456789Z"}}'.encode(), b"{}"),
+        (b"12:34:56", b"{}"),
+        (b"+12026-01-01", b"{}"),
+        (now, f'{{"t": "{at}.1234561Z"}}'.encode()),
+        (now, f'{{"n": "{at}.123456789"}}'.encode()),
+        (now, f'{{"\\u0074": "{at}.1234561Z"}}'.encode()),
+        (now, f'{{"l": ["{at}.1234561Z"]}}'.encode()),
+        (now, b'{"l": [1700000000000]}'),
+        (now, b'{"day": "2026-01-01T11:00"}'),
+        (now, b'{"day": "2026-01-01 xx"}'),
+        (now, b'{"day": "2026-1-1"}'),
+        (now, b'{"d\\u0061y": "2026-01"}'),
+        (now, b'{"s": {"date": "2026-01-01T23:00:00"}}'),
+        (now, b'{"s": {"date": "2026"}}'),
+    ]
+    assert decoded(session, CLOCKS, cut) == [BROKEN] * len(cut)
+    days = [b"2026-01-01T23:00:00", b"2026-01-01 xx", b'"2026-01"', b'{"k": "2026-01-01T11:00"}', b"+2026-01-01"]
+    assert keys(session, DAYS, *days) == [BROKEN] * len(days)
+    read = keys(session, DAYS, b"2026-01-01", b'"2026-01-01"', b'{"k": "2026-01-01"}')
+    assert [str(day) for day in read] == ["2026-01-01"] * 3
+    local = Consumed.json(key="k timestamp_ntz", value="a int")
+    assert keys(session, local, b"2026-01-01T10:00:00+01:00", b"2026-01-01T10:00:00.1234561") == [BROKEN] * 2
 
 
 def test_a_value_that_says_another_key_than_the_key_is_broken(session: SparkSession) -> None:
