@@ -168,7 +168,7 @@ def publish(
             if place is None and not alone:
                 alone = True  # then the broker says which one of a batch it is
             elif place is None or place in left_out or place in skipped:
-                raise
+                raise RecordRefused(_named(topology, target, refused, place)) from refused
             elif _superseded(doors, topology, target, refused, place):
                 left_out.add(place)
             elif skip_refused:
@@ -388,11 +388,11 @@ def _place(refused: RecordRefused) -> Place | None:
     return None if not told else (int(told[f"{HEADER}version"]), int(told[f"{HEADER}ordinal"]))
 
 
-def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place) -> str:
+def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place | None) -> str:
     """Which record a topic refuses, and why."""
     key = None if refused.key is None else refused.key.decode(errors="backslashreplace")
-    of = "a record without a key" if key is None else f"the record of key {key}"
-    at = f", number {place[1]} in version {place[0]}" if target.plan.is_stream else ""
+    of = f"the record of key {key}" if key is not None else "a record" if place is None else "a record without a key"
+    at = f", number {place[1]} in version {place[0]}" if place is not None and target.plan.is_stream else ""
     return f"topic {target.topic} refuses {of}{at} of {topology.name}/{target.name}: {refused}"
 
 
