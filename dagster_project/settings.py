@@ -361,9 +361,9 @@ class SettingsFile:
         return found
 
 
-def is_folder(place: str, base: Path) -> bool:
-    """Whether a place of topologies is a folder, there or not; else it is a module's name."""
-    return "/" in place or os.sep in place or place.startswith((".", "~")) or (base / place).is_dir()
+def is_folder(place: str, base: Path | None = None) -> bool:
+    """Whether a place of topologies is a folder, there or not, by the working directory or `base`; else a module."""
+    return "/" in place or os.sep in place or place.startswith((".", "~")) or Path(base or "", place).is_dir()
 
 
 def properties(path: Path) -> dict[str, str]:
