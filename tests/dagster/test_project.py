@@ -188,7 +188,7 @@ def test_definitions_are_merged_with_those_of_a_code_location(tmp_path: Path) ->
     assert "torn_broken" in {sensor.name for sensor in merged.sensors or ()}
     alone = tidetable.build_definitions(named("two", "t"), settings=settings)
     assert dg.AssetKey(["one", "t"]) not in alone.resolve_asset_graph().get_all_asset_keys()
-    with pytest.raises(SettingsError, match="none: there is no such folder"):
+    with pytest.raises(SettingsError, match=r"build_definitions: expectations=.*none: there is no such folder"):
         tidetable.build_definitions(named("two", "t"), expectations=tmp_path / "none", settings=settings)
 
 
