@@ -83,14 +83,15 @@ def build_definitions(
         SettingsError: a setting cannot be meant, or a folder or a module is not there.
     """
     settings = settings or Settings.from_environment()
+    changed: dict[str, object] = {}
+    objects: list[Topology] = []
     if expectations is not None:
-        settings = settings.model_copy(update={"expectations": str(expectations)})
-    if topologies is None:
-        return built(settings)
-    given = [topologies] if isinstance(topologies, Topology | Path | str) else topologies
-    places = tuple(str(place) for place in given if not isinstance(place, Topology))
-    objects = [one for one in given if isinstance(one, Topology)]
-    return built(settings.model_copy(update={"topologies": places}), objects)
+        changed["expectations"] = str(expectations)
+    if topologies is not None:
+        given = [topologies] if isinstance(topologies, Topology | Path | str) else topologies
+        objects = [one for one in given if isinstance(one, Topology)]
+        changed["topologies"] = tuple(str(place) for place in given if not isinstance(place, Topology))
+    return built(settings.model_copy(update=changed).written("build_definitions", *changed), objects)
 
 
 def built(

@@ -119,7 +119,7 @@ def _expectations(settings: Settings) -> list[Path]:
 def _beside(place: str, settings: Settings) -> Path:
     if place == SHIPPED:
         return suites.FOLDER
-    if is_folder(place, settings.base):
+    if is_folder(place):
         return _folder(place).with_name("expectations")
     spec = _spec(place, settings)
     file = spec.submodule_search_locations[0] if spec.submodule_search_locations else str(spec.origin)
@@ -130,7 +130,7 @@ def _modules(settings: Settings, left_out: Callable[[BrokenTopology], object]) -
     """The modules of all places, with their files."""
     for place in settings.places:
         try:
-            if is_folder(place, settings.base):
+            if is_folder(place):
                 package = _package(place, settings)
             else:
                 spec = _spec(place, settings)
@@ -178,9 +178,7 @@ def _spec(module: str, settings: Settings) -> ModuleSpec:
             raise BrokenTopology(module, f"{module}: {type(error).__name__}: {error}") from error
         spec = None
     if spec is None:
-        raise SettingsError(
-            f"{settings.called('topologies')}={module}: there is no such folder in {settings.base}, and no such module"
-        )
+        raise SettingsError(f"{settings.called('topologies')}={module}: there is no such folder, and no such module")
     return spec
 
 

@@ -80,7 +80,6 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix="TIDETABLE_",
-        env_ignore_empty=True,
         populate_by_name=True,
         frozen=True,
         extra="forbid",
@@ -121,7 +120,7 @@ class Settings(BaseSettings):
     )
 
     _file: Path | None = PrivateAttr(default=None)
-    _of_file: frozenset[str] = PrivateAttr(default=frozenset())
+    _written: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -161,8 +160,7 @@ class Settings(BaseSettings):
             wrong = error.errors(include_url=False, include_input=False)[0]
             raise SettingsError(f"{file.name}: {wrong['loc'][0]}: {wrong['msg']}") from None
         settings._file = file.path
-        settings._of_file = frozenset((defaults | values).keys() - variables.keys())
-        return settings
+        return settings.written(str(file.path), *((defaults | values).keys() - variables.keys()))
 
     @classmethod
     def reference(cls) -> list[Setting]:
@@ -177,9 +175,15 @@ class Settings(BaseSettings):
         alias = cls.model_fields[name].validation_alias
         return str(alias) if alias is not None else f"TIDETABLE_{name.upper()}"
 
+    def written(self, where: str, *names: str) -> Settings:
+        """The same settings, some of which are written elsewhere than in their variables: messages say so."""
+        settings = self.model_copy()
+        settings._written = {**self._written, **{name: f"{where}: {name}" for name in names}}
+        return settings
+
     def called(self, name: str) -> str:
         """How the user wrote a setting: its variable, or the file and its key."""
-        return f"{self._file}: {name}" if name in self._of_file else self._variable(name)
+        return self._written.get(name) or self._variable(name)
 
     @property
     def base(self) -> Path:
@@ -365,9 +369,9 @@ class SettingsFile:
         return found
 
 
-def is_folder(place: str, base: Path) -> bool:
-    """Whether a place of topologies is a folder, there or not; else it is a module's name."""
-    return "/" in place or os.sep in place or place.startswith((".", "~")) or (base / place).is_dir()
+def is_folder(place: str, base: Path | None = None) -> bool:
+    """Whether a place of topologies is a folder, there or not, by the working directory or `base`; else a module."""
+    return "/" in place or os.sep in place or place.startswith((".", "~")) or Path(base or "", place).is_dir()
 
 
 def properties(path: Path) -> dict[str, str]:

@@ -19,7 +19,10 @@ from dagster_project import project
 from dagster_project.cli import main
 from dagster_project.discover import suites_of, topologies
 from dagster_project.settings import Settings, SettingsError
+from resources.process import free_port
+from tests.dagster.interrupted import interrupted
 from tests.dagster.test_definitions import named
+from tests.dagster.test_dev import Dagster, until
 
 ROOT = Path(__file__).parents[2]
 ENRICHED = dg.AssetKey(["first", "orders_enriched"])
@@ -28,7 +31,11 @@ ACME = """
 import dagster as dg
 from assets.reports import report
 
-defs = dg.Definitions(assets=[report])
+running = dg.DefaultSensorStatus.RUNNING
+follow = dg.AutomationConditionSensorDefinition(
+    "follow", target=[report], default_status=running, minimum_interval_seconds=1
+)
+defs = dg.Definitions(assets=[report], sensors=[follow])
 """
 REPORT = """
 import dagster as dg
@@ -48,6 +55,15 @@ load_from:
       working_directory: acme
       location_name: acme
 """
+
+MATERIALIZED = """
+mutation {
+  reportRunlessAssetEvents(eventParams: {
+    eventType: ASSET_MATERIALIZATION, assetKey: {path: ["first", "orders_enriched"]}
+  }) { __typename ... on PythonError { message } }
+}
+"""
+ASSETS = "{ runsOrError { ... on Runs { results { assetSelection { path } } } } }"
 
 
 def init(*words: str) -> str:
@@ -89,24 +105,48 @@ def test_a_project_has_a_topology_its_expectations_and_a_lake_of_its_own(tmp_pat
     assert ours.executor is None, "it is for the code location to say"
 
 
-def test_a_workspace_holds_the_project_beside_a_location_whose_package_is_called_as_one_of_ours(
-    tmp_path: Path,
-) -> None:
-    tables = tmp_path / "tables"
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A project, and a code location of others with a package `assets` of its own, in one workspace."""
+    tables, acme = tmp_path / "tables", tmp_path / "acme"
     init(str(tables))
     (tables / ".venv").symlink_to(sys.prefix)
-    (tmp_path / "acme" / "assets").mkdir(parents=True)
-    (tmp_path / "acme" / "assets" / "__init__.py").touch()
-    (tmp_path / "acme" / "assets" / "reports.py").write_text(REPORT)
-    (tmp_path / "acme" / "definitions.py").write_text(ACME)
+    (acme / "assets").mkdir(parents=True)
+    (acme / "assets" / "__init__.py").touch()
+    (acme / "assets" / "reports.py").write_text(REPORT)
+    (acme / "definitions.py").write_text(ACME)
     (tmp_path / "workspace.yaml").write_text(WORKSPACE)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDETABLE")}
-    environment |= {"DAGSTER_HOME": str(tables), "PYTHONDONTWRITEBYTECODE": "1"}
+    return tmp_path
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Without settings but those of the project."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("TIDETABLE", "SPARK_REMOTE"))}
+    return {**others, "DAGSTER_HOME": str(folder / "tables"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_a_workspace_holds_the_project_beside_a_location_whose_package_is_called_as_one_of_ours(beside: Path) -> None:
     command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, cwd=beside, env=environment(beside), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "left out" not in ran.stdout + ran.stderr
-    assert not (tables / ".lake").exists()
+    assert not (beside / "tables" / ".lake").exists()
+
+
+@pytest.mark.thorough
+def test_a_new_version_of_our_table_starts_an_asset_of_the_other_location(beside: Path) -> None:
+    port = free_port()
+    command = [str(Path(sys.executable).parent / "dagster"), "dev", "-w", "workspace.yaml", "-p", str(port)]
+    with (
+        (beside / "log").open("wb") as log,
+        interrupted(command, beside, environment(beside), log.fileno(), (0, 1)),  # 1: as in test_dev
+    ):
+        dagster = Dagster(port)
+        until(dagster.up)
+        told = json.dumps(dagster.ask(MATERIALIZED))
+        assert "ReportRunlessAssetEventsSuccess" in told, told
+        assert until(lambda: dagster.ended("__ASSET_JOB")) == "SUCCESS"
+        assert '["report"]' in json.dumps(dagster.ask(ASSETS))
 
 
 def test_a_downstream_asset_is_started_by_our_table(tmp_path: Path) -> None:
@@ -148,7 +188,7 @@ def test_definitions_are_merged_with_those_of_a_code_location(tmp_path: Path) ->
     assert "torn_broken" in {sensor.name for sensor in merged.sensors or ()}
     alone = tidetable.build_definitions(named("two", "t"), settings=settings)
     assert dg.AssetKey(["one", "t"]) not in alone.resolve_asset_graph().get_all_asset_keys()
-    with pytest.raises(SettingsError, match="none: there is no such folder"):
+    with pytest.raises(SettingsError, match=r"build_definitions: expectations=.*none: there is no such folder"):
         tidetable.build_definitions(named("two", "t"), expectations=tmp_path / "none", settings=settings)
 
 
