@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
 from spark.engine.counts import counted
-from spark.engine.errors import InputChanged, LogBroken, PositionLost
-from spark.engine.land import capture, written
+from spark.engine.definition import gaining
+from spark.engine.errors import InputChanged, LogBroken, PlanChanged, PositionLost
+from spark.engine.land import capture, check_types, written
 from spark.engine.pin import before
 from spark.engine.publish import aged, all_sent, unsent
 from spark.engine.sync import behind, concerning, waiting
+from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,13 +37,14 @@ class Standing:
     """Where a landing or a table stands.
 
     `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
-    that keep it from the newest cut. `trouble` is what its log cannot answer for. `held` are records that are kept from
-    it, or in it, until a partition that is empty has newer ones. `redecoded` says that an input has records which did
-    not decode before, and it has not. `sent` is how far the topic is that it is published to, `aged` whether that is to
-    be committed anew before the broker forgets it, and `unsent` how many versions the topic does not have.
-    `in_transactions` are offsets of a landing's topic, by partition, from the first record on of a transaction that has
-    not ended: nobody reads them before it has, so they are no lag. `counted` is what a landing's records are; None of a
-    table, and where nobody counted.
+    that keep it from the newest cut. `trouble` is what its log cannot answer for. `refused` is why its next landing or
+    step is refused, as far as definitions and topic ids tell. `held` are records that are kept from it, or in it, until
+    a partition that is empty has newer ones. `redecoded` says that an input has records which did not decode before,
+    and it has not. `sent` is how far the topic is that it is published to, `aged` whether that is to be committed anew
+    before the broker forgets it, and `unsent` how many versions the topic does not have. `in_transactions` are offsets
+    of a landing's topic, by partition, from the first record on of a transaction that has not ended: nobody reads them
+    before it has, so they are no lag. `counted` is what a landing's records are; None of a table, and where nobody
+    counted.
     """
 
     table: str
@@ -49,6 +52,7 @@ class Standing:
     lag: dict[str, int] | None
     waiting_for: tuple[str, ...] = ()
     trouble: str | None = None
+    refused: str | None = None
     recreated: bool = False
     redecoded: bool = False
     held: tuple[Waiting, ...] = ()
@@ -196,8 +200,9 @@ def _standing(
         state = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
     except (PositionLost, LogBroken) as error:
         return Standing(name, None, None, waiting, trouble=str(error))
+    refused = None if state is None else _refused(lakehouse, topology, name, state)
     if ends is None:
-        return Standing(name, state, None, waiting)
+        return Standing(name, state, None, waiting, refused=refused)
     own: Cut = {} if state is None else state.position.cut
     redecoded = any(
         topic in own and own[topic].redecoded < at.redecoded
@@ -211,10 +216,27 @@ def _standing(
         short = topic.partition("/")[2]
         if short in topics:
             have = own.get(topic)
-            known = {} if have is None else have.offsets
-            recreated |= have is not None and have.topic_id != end.topic_id
+            other = have is not None and have.topic_id != end.topic_id
+            known = {} if have is None or other else have.offsets  # none of another topic's records are here
+            recreated |= other
+            if other and name.startswith(LANDING):
+                refused = f"topic {short} was deleted and created anew: its records would mix with those that landed"
             lag[short] = sum(max(0, offset - known.get(p, 0)) for p, offset in end.offsets.items())
-    return Standing(name, state, lag, waiting, recreated=recreated, redecoded=redecoded)
+    return Standing(name, state, lag, waiting, refused=refused, recreated=recreated, redecoded=redecoded)
+
+
+def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) -> str | None:
+    """Why the next landing or step is refused, as far as definitions tell; None where they do not."""
+    try:
+        if name.startswith(LANDING):
+            check_types(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
+        else:
+            gaining(lakehouse, topology, topology.table(name), state)
+    except PlanChanged as error:
+        return str(error)
+    except (PositionLost, LogBroken):  # of an input, which is in trouble itself
+        return None
+    return None
 
 
 def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | None) -> int:

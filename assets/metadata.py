@@ -83,6 +83,8 @@ def of_standing(standing: Standing) -> Metadata:
         "gaps": dg.MetadataValue.int(len(standing.gaps)),
         "versions_to_publish": dg.MetadataValue.int(standing.unsent),
     }
+    if standing.refused is not None:
+        told["refused"] = dg.MetadataValue.text(standing.refused)
     if standing.trouble is not None:
         told["trouble"] = dg.MetadataValue.text(standing.trouble)
     if standing.floor:

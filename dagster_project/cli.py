@@ -203,6 +203,8 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
 def describe(name: str, graph: bool, as_json: bool) -> None:
     """Print a topology as Kafka Streams would, or one table in words."""
     topology, table = named(name, tables)
+    if graph and table is not None:
+        raise click.UsageError(f"--graph draws a whole topology: write `tidetable describe {topology.name} --graph`")
     text = topology.graph() if graph else topology.describe(table)
     whole = not graph and table is None
     say(as_json, told.plain(topology.to_dict()) if whole else {"text": text}, escape(text.rstrip()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import redirect_stdout
 from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -204,7 +205,8 @@ def _topology(module: str, path: Path) -> Topology:
 
 def _imported(module: str, path: Path, name: str) -> ModuleType:
     try:
-        return import_module(module)
+        with redirect_stdout(sys.stderr):  # what a file prints is no part of a command's answer
+            return import_module(module)
     except (Exception, SystemExit) as error:  # a user's code runs here, and may raise anything
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         at = f":{lines[-1]}" if lines else ""

@@ -156,6 +156,7 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
     topic = standing.table.removeprefix(LANDING)
     notes = [
         standing.trouble or "",
+        f"refused: {_short(standing.refused)}" if standing.refused else "",
         f"waits for {', '.join(standing.waiting_for).replace(LANDING, 'landing ')}" if standing.waiting_for else "",
         held_back(standing),
         "has not taken what was decoded again" if standing.redecoded else "",
@@ -174,6 +175,12 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
         if positions:
             notes.append("; ".join(filter(None, [_inputs(standing.state.position), _reached(standing)])))
     return [note for note in notes if note]
+
+
+def _short(refusal: str) -> str:
+    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows the rest."""
+    lines = refusal.splitlines()
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _begun(begun: Mapping[str, int]) -> list[str]:
@@ -313,6 +320,7 @@ def standing_json(standing: Standing) -> Json:
         "counted": plain(standing.counted),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
+        "refused": standing.refused,
         "published": None if standing.sent is None else plain(standing.sent),
         "versions_behind": standing.unsent,
     }

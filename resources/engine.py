@@ -12,6 +12,7 @@ import grpc
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import RetriesExceeded
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
@@ -73,6 +74,10 @@ DELTA = {
 # A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks
 # and lets a step hang for more than 10 minutes.
 SOON = DefaultPolicy(max_retries=4)
+
+
+# pyspark writes every error of a query to standard error, with Spark's stack, before it raises it. We say what it was.
+PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _keep_releasing(cls: type[ExecutePlanResponseReattachableIterator]) -> None:

@@ -26,7 +26,7 @@ from spark.topology.describe import describe_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark.engine.doors import Doors
+    from spark.engine.doors import Doors, Lakehouse
     from spark.engine.position import State
     from spark.topology.topology import Table, Topology
 
@@ -78,7 +78,7 @@ def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: s
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
-        columns = gaining(doors, topology, target, state)
+        columns = gaining(doors.lakehouse, topology, target, state)
         if columns is None:
             return state
         _gain(doors, topology, target, state, columns, run)
@@ -109,7 +109,7 @@ def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns
         session.stop()
 
 
-def gaining(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+def gaining(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
     """The columns, by name and type, that a table gains in its next step; None if its definition is the given one.
 
     Raises:
@@ -118,15 +118,15 @@ def gaining(doors: Doors, topology: Topology, target: Table, state: State) -> di
     try:
         check_definition(topology, target, state)
     except PlanChanged:
-        check_landings(doors, topology, target)
-        columns = _gained(doors, topology, target, state)
+        check_landings(lakehouse, topology, target)
+        columns = _gained(lakehouse, topology, target, state)
         if columns is None:
             raise
         return columns
     return None
 
 
-def check_landings(doors: Doors, topology: Topology, target: Table) -> None:
+def check_landings(lakehouse: Lakehouse, topology: Topology, target: Table) -> None:
     """Refuse to compute a table where a landing behind it has a column by another type than is declared now.
 
     Raises:
@@ -134,12 +134,12 @@ def check_landings(doors: Doors, topology: Topology, target: Table) -> None:
     """
     for source in map(topology.source, sorted(behind(topology)[target.name])):
         name = f"{topology.name}/{source.landing}"
-        state = positions.read(doors.lakehouse.table(topology.name, source.landing), name)
+        state = positions.read(lakehouse.table(topology.name, source.landing), name)
         if state is not None:
             check_types(name, state, source)
 
 
-def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+def _gained(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
     """The columns, by name and type, that a table passes on of inputs that had none of them; None if there is more."""
     gained: dict[str, set[str]] = {}
     for scan in target.inputs:
@@ -147,7 +147,7 @@ def _gained(doors: Doors, topology: Topology, target: Table, state: State) -> di
         if pinned is None:
             return None
         try:
-            fields = DeltaTable(doors.lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
+            fields = DeltaTable(lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
         except DeltaError:
             return None  # nobody knows any more what it had
         gained[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}

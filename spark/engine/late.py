@@ -54,7 +54,7 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
     state = positions.read(path, name)
     if state is None:
         return Late([])
-    gaining(doors, topology, target, state)  # such columns drop nothing
+    gaining(doors.lakehouse, topology, target, state)  # such columns drop nothing
     commits = list(positions.commits(path, name))
     # What came before the first commit that the log still tells of is not known, unless it is the first of all.
     whole = not commits or commits[-1].position.n == 1

@@ -207,7 +207,7 @@ def _published(
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
             return Published(name, target.topic, "waiting", sent, sent)
-        gaining(doors, topology, target, state)  # such columns are null in what it has
+        gaining(doors.lakehouse, topology, target, state)  # such columns are null in what it has
         if tail is not None:
             sent = _at_the_tail(tail, exactly_once)
             first = doors.kafka.beginning_offsets([target.topic])[target.topic].offsets

@@ -102,7 +102,9 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     state = positions.read(path, name)
     if state is None:
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-    gaining(doors, topology, target, state)  # such columns are null in all there is, and in all there should be
+    gaining(
+        doors.lakehouse, topology, target, state
+    )  # such columns are null in all there is, and in all there should be
     audited = state.version if version is None else version
     if not 0 <= audited <= state.version:
         raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
@@ -345,7 +347,7 @@ def _renewed(
             return None
         state, agrees = agreed(doors, topology, target, state, run), True
     except (PositionLost, PlanChanged):
-        check_landings(doors, topology, target)
+        check_landings(doors.lakehouse, topology, target)
     if agrees and state is not None and not anew and not _others(doors, topology, target, state, from_rows):
         if not from_rows or state.position.n == 0 or not _gone(doors, topology, target, state.position.begun):
             return state

@@ -215,7 +215,7 @@ def working(
     """
     path = doors.lakehouse.table(topology.name, target.name)
     if state is None:
-        check_landings(doors, topology, target)
+        check_landings(doors.lakehouse, topology, target)
     session = doors.engine.session()
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())

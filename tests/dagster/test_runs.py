@@ -241,7 +241,12 @@ def test_a_topic_that_was_recreated_is_behind_whatever_its_offsets_are(shop: Sho
     ends = capture(shop.kafka, shop.topology)
     assert not any(standing.behind for standing in standings(shop.tidetable.lakehouse, shop.topology, ends))
     anew = {topic: TopicOffsets("another-id", end.offsets) for topic, end in ends.items()}
-    assert all(standing.behind for standing in standings(shop.tidetable.lakehouse, shop.topology, anew))
+    found = standings(shop.tidetable.lakehouse, shop.topology, anew)
+    assert all(standing.behind for standing in found)
+    landings = [standing for standing in found if standing.table.startswith("_landing/")]
+    assert all("was deleted and created anew" in str(standing.refused) for standing in landings)
+    all_of_it = sum(sum(end.offsets.values()) for end in anew.values())
+    assert sum(sum((standing.lag or {}).values()) for standing in landings) == all_of_it
 
 
 @pytest.mark.usefixtures("first")
