@@ -153,8 +153,8 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
     """Show where every table stands: version, lag, records in quarantine, what it waits for. Starts nothing.
 
     lag: records of its topics that it does not have. records: all that have landed; those in quarantine are no rows of
-    any table. dropped: records of a stream that had no part in it, late or without a key. gaps: offsets that were gone before they
-    were landed.
+    any table. dropped: records of a stream that had no part in it, late or without a key. gaps: offsets that were gone
+    before they were landed.
     """
     tidetable = Settings.from_environment().tidetable()
     engine = served(tidetable)

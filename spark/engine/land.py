@@ -22,6 +22,7 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.cleaned import may_miss, missing, tombstones
+from spark.engine.counts import kinds, so_far
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.kept import keeping
 from spark.engine.position import Cut, Gap, Position, State
@@ -130,6 +131,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     gaps=(*state.position.gaps, *gaps),
                     read_at=now,
                     cleaned=state.position.cleaned + cleaned,
+                    counts=so_far(path, state),
                 )
                 seen = Observation()
                 rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms)
@@ -147,7 +149,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     continue  # records were removed while they were fetched: the next try sees what is left
             if committed is not None:
                 # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
-                counted = seen.get
+                counted = seen.get or kinds(path, committed.version, position.n)
                 count = int(counted.get("records", committed.metrics.get("numOutputRows", 0)))
                 errors = int(counted.get("errors", 0))
                 tombstones = int(counted.get("tombstones", 0))
