@@ -1,34 +1,42 @@
 """What became of every record that a landing read: a value, a tombstone, or in quarantine with its reason.
 
-Counted in the landing itself, without a JVM, and compared with the offsets that its position says were read.
+The law: a landing holds exactly the records that its commits wrote, each of one kind, and no more of a partition than
+the offsets that were read of it. Fewer than those there may be: a transaction's end is an offset without a record, and
+so is what compaction removed.
+
+What the commits wrote is added up in their positions. Delta tells how many records a commit wrote with the commit
+itself, so the sum of all is exact; how many of each kind is known once they are written, so a commit of the landing
+carries that of the ones before it, and of the last one it is counted in its rows. While nobody else changes a landing
+that is what it holds, and nothing else is read. Once somebody did, all of it is counted, and compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable, QueryBuilder
 
 from spark.engine import position as positions
+from spark.engine.errors import ChangesExpired
+from spark.engine.position import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark.engine.doors import Lakehouse
-    from spark.engine.position import Gap
+    from spark.engine.position import Gap, Position, State
     from spark.topology.topology import Source, Topology
 
 REASONS = 10  # of the most frequent; a reason may name a value, and then every record has its own
+OTHERS = "other reasons"
 
-COUNTS = """
-    SELECT _partition, count(*) AS records, min(_offset) AS first, max(_offset) AS last,
-           sum(CASE WHEN _error IS NULL AND NOT _deleted THEN 1 ELSE 0 END) AS rows,
+KINDS = """count(*) AS records,
+           sum(CASE WHEN _error IS NULL AND NOT _deleted THEN 1 ELSE 0 END) AS values,
            sum(CASE WHEN _error IS NULL AND _deleted THEN 1 ELSE 0 END) AS tombstones,
-           count(_error) AS quarantined
-    FROM landing GROUP BY _partition
-"""
+           count(_error) AS errors"""
+COUNTS = f"SELECT _partition, min(_offset) AS first, max(_offset) AS last, {KINDS} FROM landing GROUP BY _partition"
 WHY = f"""
     SELECT _error, count(*) AS records FROM landing WHERE _error IS NOT NULL
     GROUP BY _error ORDER BY records DESC, _error LIMIT {REASONS}
@@ -41,8 +49,8 @@ class Counted:
 
     `offsets` is how many were read: from where the landing began to where it is, without its gaps. Where it is more
     than `records`, the difference are offsets without a record: ends of transactions, and what compaction removed.
-    `reasons` has the most frequent reasons of quarantine, with how many records have each. `wrong` says in a sentence
-    each what does not add up.
+    `reasons` has the most frequent reasons of quarantine, with how many records have each, and how many have another.
+    `wrong` says in a sentence each what does not add up.
     """
 
     records: int
@@ -65,26 +73,106 @@ def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted
     state = positions.read(path, f"{topology.name}/{source.landing}")
     if state is None or state.position.n == 0:
         return None
-    query = QueryBuilder().register("landing", DeltaTable(path, version=state.version))
-    found = {row.pop("_partition"): row for row in pa.table(query.execute(COUNTS).read_all()).to_pylist()}
-    reasons = {row["_error"]: row["records"] for row in pa.table(query.execute(WHY).read_all()).to_pylist()}
+    written = so_far(path, state)
     [at] = state.position.cut.values()
     read = _read(at.offsets, state.position.floor, state.position.gaps)
-    wrong = []
-    for partition, row in sorted(found.items()):
-        where = f"partition {partition}"
-        known = row["rows"] + row["tombstones"] + row["quarantined"]
-        if known != row["records"]:
-            wrong.append(f"{where}: {row['records']} records, of which {known} are a value, a tombstone or quarantined")
-        first, end = state.position.floor.get(partition, 0), at.offsets.get(partition, 0)
-        if row["first"] < first or row["last"] >= end:
-            wrong.append(f"{where}: has offsets {row['first']} to {row['last']}, and read {first} to {end - 1}")
-        elif row["records"] > read[partition]:
-            wrong.append(f"{where}: {row['records']} records of {read[partition]} offsets: some are there twice")
-    rows, tombstones, quarantined, records = (
-        sum(row[name] for row in found.values()) for name in ("rows", "tombstones", "quarantined", "records")
+    held, wrong = _held(path, state.version, state.position, read) if written.others else (written, [])
+    wrong += _missing(written, held)
+    if not wrong and held.records > sum(read.values()):
+        wrong.append(f"{held.records} records of {sum(read.values())} offsets: some are there twice")
+    reasons = {row["_error"]: row["records"] for row in _asked(path, state.version, WHY)} if held.errors else {}
+    if held.errors > (known := sum(reasons.values())):
+        reasons[OTHERS] = held.errors - known
+    return Counted(held.records, held.values, held.tombstones, held.errors, sum(read.values()), reasons, tuple(wrong))
+
+
+def so_far(path: str, state: State) -> Counts:
+    """What the commits of a landing wrote. Where none of them tells, what is there now is where counting begins."""
+    was = state.position
+    known = was.counts if was.n > 0 else Counts(0, state.version)
+    if known is None:
+        return _begun(path, state)
+    try:
+        later = positions.changed(path, was.table, known.version, state.version)
+    except ChangesExpired:  # the log was cleaned up
+        return _begun(path, state)
+    own = {one.position.n: one.rows for one in later if one.position is not None and one.position.n > known.through}
+    now = replace(
+        known,
+        through=was.n,
+        version=state.version,
+        others=known.others or any(one.position is None for one in later),
     )
-    return Counted(records, rows, tombstones, quarantined, sum(read.values()), reasons, tuple(wrong))
+    if not own:
+        return now
+    found = kinds(path, state.version, *own)
+    records = sum(found["records"] if rows is None else rows for rows in own.values())
+    return _plus(now, found | {"records": records})
+
+
+def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
+    """Behind the next commit, which takes so many records out of quarantine, some of which have no value."""
+    return replace(
+        counts,
+        through=counts.through + 1,
+        values=counts.values + decoded - deleted,
+        tombstones=counts.tombstones + deleted,
+        errors=counts.errors - decoded,
+    )
+
+
+def kinds(path: str, version: int, *batches: int) -> dict[str, int]:
+    """How many records there are of each kind, of some commits of a landing or of all."""
+    where = f" WHERE _batch IN ({', '.join(map(str, batches))})" if batches else ""
+    [row] = _asked(path, version, f"SELECT {KINDS} FROM landing{where}")
+    return {name: count or 0 for name, count in row.items()}
+
+
+def _begun(path: str, state: State) -> Counts:
+    return _plus(Counts(state.position.n, state.version), kinds(path, state.version))
+
+
+def _plus(counts: Counts, found: Mapping[str, int]) -> Counts:
+    return replace(counts, **{name: getattr(counts, name) + count for name, count in found.items()})
+
+
+def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tuple[Counts, list[str]]:
+    """What a landing holds, whoever wrote it, and what does not fit to the offsets that were read."""
+    held, wrong = Counts(at.n, version), []
+    [cut] = at.cut.values()
+    for row in sorted(_asked(path, version, COUNTS), key=lambda row: row["_partition"]):
+        partition, first, last = (row.pop(name) for name in ("_partition", "first", "last"))
+        held = _plus(held, row)
+        since, until = at.floor.get(partition, 0), cut.offsets.get(partition, 0)
+        if first < since or last >= until:
+            wrong.append(f"partition {partition}: has offsets {first} to {last}, and read {since} to {until - 1}")
+        elif row["records"] > read[partition]:
+            told = f"{row['records']} records of {read[partition]} offsets: some are there twice"
+            wrong.append(f"partition {partition}: {told}")
+    return held, wrong
+
+
+def _missing(written: Counts, held: Counts) -> list[str]:
+    """What a landing does not hold of what was written, or holds as another kind."""
+    if held.records < written.records:
+        gone = written.records - held.records
+        return [f"{written.records} records were landed, and {held.records} are there: somebody deleted {gone}"]
+    parts, there = ((one.values, one.tombstones, one.errors) for one in (written, held))
+    if written.records != sum(parts):
+        return [f"{written.records} records, of which {sum(parts)} are a value, a tombstone or quarantined"]
+    if parts != there and held.records == written.records:
+        return [f"{_told(parts)} were landed, and {_told(there)} are there: somebody changed them"]
+    return []
+
+
+def _told(parts: tuple[int, int, int]) -> str:
+    return f"{parts[0]} with a value, {parts[1]} tombstones, {parts[2]} in quarantine"
+
+
+def _asked(path: str, version: int, query: str) -> list[dict[str, Any]]:
+    builder = QueryBuilder().register("landing", DeltaTable(path, version=version))
+    rows: list[dict[str, Any]] = pa.table(builder.execute(query).read_all()).to_pylist()
+    return rows
 
 
 def _read(end: Mapping[int, int], floor: Mapping[int, int], gaps: tuple[Gap, ...]) -> dict[int, int]:

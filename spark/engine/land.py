@@ -22,6 +22,7 @@ from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
 from spark.engine.cleaned import may_miss, missing, newest_of, tombstones
+from spark.engine.counts import kinds, so_far
 from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
 from spark.engine.kept import keeping
 from spark.engine.position import Cut, Gap, Position, State
@@ -131,6 +132,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     gaps=(*state.position.gaps, *gaps),
                     read_at=now,
                     cleaned=state.position.cleaned + cleaned,
+                    counts=so_far(path, state),
                 )
                 seen = Observation()
                 rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
@@ -149,7 +151,10 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
             if committed is not None:
                 # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
                 counted = seen.get
-                count = int(counted.get("records", committed.metrics.get("numOutputRows", cleaned) - cleaned))
+                if not counted:
+                    counted = kinds(path, committed.version, position.n)
+                    counted |= {name: counted[name] - cleaned for name in ("records", "tombstones")}
+                count = counted["records"]
                 errors = int(counted.get("errors", 0))
                 tombstones = int(counted.get("tombstones", 0))
                 seconds = time.monotonic() - began

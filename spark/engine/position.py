@@ -86,6 +86,23 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """How many records the commits of a landing wrote, up to number `through` and up to a version of the landing.
+
+    `records` is what Delta counted in them; of each kind there were so many when they were counted. `others` says that
+    somebody else changed the landing.
+    """
+
+    through: int
+    version: int
+    records: int = 0
+    values: int = 0
+    tombstones: int = 0
+    errors: int = 0
+    others: bool = False
+
+
+@dataclass(frozen=True)
 class Position:
     """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
 
@@ -102,7 +119,8 @@ class Position:
     None if there was none, or if it has not seen all of them. `begun` is, by stored input whose changes are read, the
     version whose rows stand for all changes until then: those were no longer told when the table was first computed.
     Of a landing `read_at` is when it was last read to the cut, in milliseconds since 1970, and `cleaned` counts the
-    tombstones that stand for those that compaction had removed (`spark.engine.cleaned`).
+    tombstones that stand for those that compaction had removed (`spark.engine.cleaned`), and `counts` what it was given
+    before this commit, or with it where that decoded records again (`spark.engine.counts`); None if nobody counted yet.
     """
 
     table: str
@@ -126,6 +144,7 @@ class Position:
     begun: dict[str, int] = field(default_factory=dict)
     read_at: int | None = None
     cleaned: int = 0
+    counts: Counts | None = None
 
     def to_json(self) -> str:
         """The text kept in `userMetadata`."""
@@ -146,6 +165,8 @@ class Position:
         fields["gaps"] = tuple(Gap(**gap) for gap in fields.get("gaps", ()))
         if (gated := fields.get("gated")) is not None:
             fields["gated"] = Gated(**gated)
+        if (counts := fields.get("counts")) is not None:
+            fields["counts"] = Counts(**counts)
         if (release := fields.get("release")) is not None:
             times = {topic: _by_partition(known) for topic, known in release["times"].items()}
             enforced = tuple(release["enforced"])

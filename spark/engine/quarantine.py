@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from spark.engine import commit, table
 from spark.engine import position as positions
 from spark.engine.changes import REDECODED, version_of
+from spark.engine.counts import moved, so_far
 from spark.engine.errors import NotCommitted
 from spark.engine.land import TRIES, check_types, landed, widen
 from spark.topology.sql.ddl import quoted
@@ -100,7 +101,7 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             )
             again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms)
             decoded = again.where("_error IS NULL").drop("_key", "_value", "_batch", "_topic")
-            counted, count = broken.count(), decoded.count()
+            counted, count, deleted = broken.count(), decoded.count(), decoded.where("_deleted").count()
             if count == 0:
                 return Redecoded(name, 0, counted, state.version, time.monotonic() - began)
             table.add_columns(session, path, {REDECODED: "bigint"})  # landings of before this could be done lack it
@@ -116,7 +117,8 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
                 f"ON {' AND '.join(f't.{c} = s.{c}' for c in COORDINATES)} AND t._error IS NOT NULL "
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = {value}' for c, value in values.items())}"
             )
-            position = replace(was, n=was.n + 1, run=run, cut=cut, data_version=state.data_version)
+            counts = moved(so_far(path, state), count, deleted)
+            position = replace(was, n=was.n + 1, run=run, cut=cut, data_version=state.data_version, counts=counts)
             committed = commit.run(session, statement, path, position)
         finally:
             session.stop()

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+import pytest
 from confluent_kafka import TopicPartition
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from spark.engine import counts as engine_counts
+from spark.engine import land
 from spark.engine.counts import Counted, counted
 from spark.engine.late import late
+from spark.engine.position import Counts
 from spark.engine.quarantine import redecode
 from spark.engine.repair import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
@@ -120,6 +124,53 @@ def test_records_that_leave_a_stream_are_counted_by_every_step_and_once_by_a_reb
     assert dropped() == twice
     [late_one, *_] = late(doors, topology, topology.table("newest"), 9).records
     assert (late_one.offset, late_one.reason) == (4, "null key")
+
+
+def test_records_that_somebody_deleted_are_missed_also_behind_what_landed_since(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("missed", 2)
+    topology = people(name)
+    [source] = topology.sources
+    path = lake.path(doors, topology, source.landing)
+
+    def wrong() -> tuple[str, ...]:
+        found = counted(doors.lakehouse, topology, source)
+        assert found is not None
+        return found.wrong
+
+    send(kafka, name, *(Record(whole(n), {"v": n}) for n in range(3)), Record({"id": 9}, {"v": 1}, partition=1))
+    lake.land_all(doors, topology)
+    send(kafka, name, Record(whole(1), None))
+    lake.land_all(doors, topology)
+    assert lake.state(doors, topology, source.landing).position.counts == Counts(1, 1, 4, 3, 0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_counts, "COUNTS", "nobody else wrote: the landing is not read whole")
+        assert counts(doors, topology) == (5, 3, 1, 1)
+    DeltaTable(path).update({"_deleted": "true"}, predicate="_offset = 0 AND _partition = 0")
+    landed = "3 with a value, 1 tombstones, 1 in quarantine were landed"
+    there = "2 with a value, 2 tombstones, 1 in quarantine are there"
+    assert wrong() == (f"{landed}, and {there}: somebody changed them",)
+    DeltaTable(path).delete("_partition = 1")
+    assert wrong() == ("5 records were landed, and 4 are there: somebody deleted 1",)
+    send(kafka, name, Record(whole(2), None))
+    lake.land_all(doors, topology)
+    assert wrong() == ("6 records were landed, and 5 are there: somebody deleted 1",)
+
+
+def test_a_landing_of_a_build_that_did_not_count_begins_with_what_is_there(
+    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("uncounted")
+    topology = people(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(land, "so_far", lambda *_: None)
+        send(kafka, name, Record(whole(1), {"v": 1}), Record(None, {"v": 1}))
+        lake.land_all(doors, topology)
+    assert counts(doors, topology) == (2, 1, 0, 1)
+    send(kafka, name, Record(whole(1), None))
+    lake.land_all(doors, topology)
+    assert counts(doors, topology) == (3, 1, 1, 1)
 
 
 def counts(doors: Doors, topology: Topology) -> tuple[int, int, int, int]:

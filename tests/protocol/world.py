@@ -131,6 +131,8 @@ class Simulation:
             (land, "Observation", Seen),
             (land, "landed", lambda records, *_: records),
             (land, "_schema", lambda *_: COLUMNS),
+            (land, "so_far", lambda *_: None),
+            (land, "kinds", lambda *_: {}),
             (table, "time", time),
             (step, "F", SimpleNamespace(broadcast=lambda frame: frame)),
             (step, "cols", lambda names: names),
