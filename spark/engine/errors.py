@@ -80,6 +80,13 @@ class LogBroken(EngineError):
     """
 
 
+class FormatUnknown(EngineError):
+    """A stored table is in a format that this version of Tidetable does not know: a later version wrote it.
+
+    Install the version that wrote it, or a later one. Nothing is changed meanwhile.
+    """
+
+
 class LakesDiffer(EngineError):
     """The client and the engine see different places under the lake's name.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from spark.engine.errors import ChangesExpired, InputChanged, LogBroken, PositionLost
+from spark.engine.errors import ChangesExpired, FormatUnknown, InputChanged, LogBroken, PositionLost
 from spark.engine.offsets import TopicOffsets
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 PAGE = 20  # commits; the newest own commit is nearly always among them
 ANCHOR = "tidetable.anchor"
+FORMAT = 1
+"""The version of what is stored beside rows: positions in commits, the properties of a table, definitions, names of
+columns. A table of a newer one is refused. Whoever changes what is stored raises it, reads the older ones still, and
+adds what they look like to `tests/engine/golden`."""
+STORED_FORMAT = "tidetable.format"  # a property; a table without it was made before formats had a number, and is read
 FORGETS = "delta.setTransactionRetentionDuration"  # null, so for ever, unless somebody sets it
 RETIRED = 2**63 - 1  # the number that closes an epoch: nothing can commit after it
 
@@ -234,11 +239,13 @@ def read(path: str, table: str) -> State | None:
     Raises:
         PositionLost: the table exists and cannot say what it was computed from.
         LogBroken: its log cannot be read, or forgets what was committed.
+        FormatUnknown: a later version of Tidetable wrote it.
     """
     try:
         delta, history = _history(path)
     except TableNotFoundError:
         return None
+    _check_format(delta, table)
     anchor = _anchor(delta, path, table)
     _check_fence(delta, path, table)
     ours = _commits(history, anchor)
@@ -372,6 +379,16 @@ def standing(path: str, table: str, version: int) -> int:
     except InputChanged:
         return version
     return min((one.version for one in later), default=newest + 1) - 1
+
+
+def _check_format(delta: DeltaTable, table: str) -> None:
+    """Refuse a table that a later version of Tidetable wrote, whose positions may mean something else."""
+    stored = int(delta.metadata().configuration.get(STORED_FORMAT, 0))
+    if stored > FORMAT:
+        raise FormatUnknown(
+            f"{table} is stored in format {stored}, and this version of Tidetable reads formats up to {FORMAT}: a "
+            f"later version wrote it. Install that version, or a later one; nothing was changed"
+        )
 
 
 def _anchor(delta: DeltaTable, path: str, table: str) -> Position:

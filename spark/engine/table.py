@@ -30,6 +30,7 @@ PROPERTIES = {
     "delta.checkpointInterval": "20",  # commits; every checkpoint costs a job, a long log costs every reader
     "delta.logRetentionDuration": "interval 90 days",  # positions live in the log's JSON files
     "delta.deletedFileRetentionDuration": "interval 7 days",  # how long a follower may lag
+    positions.STORED_FORMAT: str(positions.FORMAT),
 }
 
 
@@ -127,7 +128,8 @@ def noted(session: SparkSession, position: Position) -> Iterator[None]:
 def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
     """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
     with noted(session, position):
-        set_properties(session, path, {DEFINITION: definition, positions.ANCHOR: position.to_json()})
+        properties = {DEFINITION: definition, positions.ANCHOR: position.to_json()}
+        set_properties(session, path, properties | {positions.STORED_FORMAT: str(positions.FORMAT)})
 
 
 def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:

@@ -46,8 +46,13 @@ def merged(position: Position, inserted: int = 0, updated: int = 0, deleted: int
     return Entry("MERGE", {f"numTargetRows{verb}": count for verb, count in counts.items()}, position)
 
 
-def write(path: str, *entries: Entry, table_id: str = "00000000-0000-4000-8000-000000000000") -> str:
-    """Write a log of these commits, and return the table's path."""
+def write(
+    path: str,
+    *entries: Entry,
+    table_id: str = "00000000-0000-4000-8000-000000000000",
+    properties: Mapping[str, str] | None = None,
+) -> str:
+    """Write a log of these commits, and return the table's path; `properties` are further ones of the table."""
     log = Path(path) / "_delta_log"
     log.mkdir(parents=True)
     for version, entry in enumerate(entries):
@@ -63,7 +68,7 @@ def write(path: str, *entries: Entry, table_id: str = "00000000-0000-4000-8000-0
         if version == 0:
             actions.append(PROTOCOL)
         if entry.anchor is not None or version == 0:
-            actions.append({"metaData": _metadata(entry.anchor, table_id)})
+            actions.append({"metaData": _metadata(entry.anchor, table_id, properties or {})})
         if entry.position is not None and entry.position.n > 0 and entry.fenced:
             actions.append({"txn": {"appId": app(entry.position), "version": entry.position.n}})
         text = "\n".join(json.dumps(action) for action in actions)
@@ -71,8 +76,8 @@ def write(path: str, *entries: Entry, table_id: str = "00000000-0000-4000-8000-0
     return path
 
 
-def _metadata(anchor: Position | None, table_id: str) -> dict[str, object]:
-    properties = {} if anchor is None else {ANCHOR: anchor.to_json(), DEFINITION: "{}"}
+def _metadata(anchor: Position | None, table_id: str, more: Mapping[str, str]) -> dict[str, object]:
+    properties = ({} if anchor is None else {ANCHOR: anchor.to_json(), DEFINITION: "{}"}) | dict(more)
     return {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},

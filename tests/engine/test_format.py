@@ -1,0 +1,72 @@
+"""What is stored has a format with a number: older ones are read, and newer ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from spark.engine import position as positions
+from spark.engine.errors import FormatUnknown
+from spark.engine.offsets import TopicOffsets
+from spark.engine.position import Counts, Gap, Gated, Input, Position, Release
+from tests.engine import logs
+
+GOLDEN = Path(__file__).with_name("golden")
+AT = TopicOffsets("topic-id", {0: 7, 1: 3}, 2)
+POSITION = Position(
+    table="shop/orders",
+    epoch="0123456789abcdef",
+    n=3,
+    run="a run",
+    cut={"cluster/orders": AT},
+    inputs={"_landing/orders": Input("table-id", 5)},
+    data_version=4,
+    whole=True,
+    floor={1: 2},
+    time=1_700_000_000_000_000,
+    dropped={"late": 2},
+    lateness={"avg": 1.5, "max": 3.0},
+    seen={"_landing/prices": 1_600_000_000_000_000},
+    enforced=1,
+    release=Release("a run", {"cluster/orders": AT}, {"orders": {0: 5}}, ("orders",)),
+    restored=2,
+    gaps=(Gap("orders", 0, 1, 2, "removed", 1_700_000_000_000),),
+    gated=Gated("digest", 4, {"expectation": 1, "another": None}, {"third": 2}),
+    begun={"totals": 6},
+    read_at=1_700_000_000_000,
+    cleaned=1,
+    counts=Counts(2, 5, 10, 7, 2, 1, True),
+)
+"""A position in which no field has its default."""
+
+
+def test_nothing_of_a_position_is_left_out_here() -> None:
+    """Else a later version could read it otherwise, and no test would say so."""
+    assert all(getattr(POSITION, one.name) != one.default for one in fields(Position))
+
+
+def test_what_the_present_format_stores_is_what_was_written_down() -> None:
+    """If this fails because what is stored changed: raise `FORMAT`, keep the old file, and write a new one beside it."""
+    stored = json.loads((GOLDEN / f"format-{positions.FORMAT}.json").read_text())
+    assert json.loads(POSITION.to_json()) == stored
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("format-*.json")), ids=lambda path: path.stem)
+def test_every_format_so_far_is_read(path: Path) -> None:
+    assert Position.from_json(path.read_text()) == POSITION
+
+
+def test_a_table_of_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
+    anchor = Position("shop/orders", "epoch", n=0, run="", cut={}, inputs={}, data_version=0)
+    for number, known in ((positions.FORMAT, True), (positions.FORMAT + 1, False)):
+        path = logs.write(
+            str(tmp_path / str(number)), logs.created(anchor), properties={positions.STORED_FORMAT: str(number)}
+        )
+        if known:
+            assert positions.read(path, "shop/orders") is not None
+            continue
+        with pytest.raises(FormatUnknown, match=rf"shop/orders is stored in format {number}.*Install that version"):
+            positions.read(path, "shop/orders")
