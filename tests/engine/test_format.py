@@ -49,7 +49,7 @@ def test_nothing_of_a_position_is_left_out_here() -> None:
 
 
 def test_what_the_present_format_stores_is_what_was_written_down() -> None:
-    """If this fails because what is stored changed: raise `FORMAT`, keep the old file, and write a new one beside it."""
+    """Where what is stored changed: raise `FORMAT`, keep the old file, and write a new one beside it."""
     stored = json.loads((GOLDEN / f"format-{positions.FORMAT}.json").read_text())
     assert json.loads(POSITION.to_json()) == stored
 
