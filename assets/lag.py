@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine import position as positions
-from spark.engine.counts import counted
+from spark.engine.counts import counted, taken
 from spark.engine.definition import gaining
 from spark.engine.errors import InputChanged, LogBroken, PlanChanged, PositionLost
 from spark.engine.land import capture, check_types, written
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from resources.lakehouse import Lakehouse
-    from spark.engine.counts import Counted
+    from spark.engine.counts import Counted, Taken
     from spark.engine.doors import Kafka
     from spark.engine.position import Cut, Gap, Position, State
     from spark.engine.publish import Sent
@@ -44,7 +44,7 @@ class Standing:
     before the broker forgets it, and `unsent` how many versions the topic does not have. `in_transactions` are offsets
     of a landing's topic, by partition, from the first record on of a transaction that has not ended: nobody reads them
     before it has, so they are no lag. `counted` is what a landing's records are; None of a table, and where nobody
-    counted.
+    counted. `taken` is what became of the records of a topic's table that has all of them.
     """
 
     table: str
@@ -61,6 +61,7 @@ class Standing:
     unsent: int = 0
     in_transactions: dict[str, int] = field(default_factory=dict)
     counted: Counted | None = None
+    taken: Taken | None = None
 
     @property
     def floor(self) -> dict[int, int]:
@@ -114,14 +115,20 @@ def standings(
 
 
 def with_counts(lakehouse: Lakehouse, topology: Topology, found: list[Standing]) -> list[Standing]:
-    """The same, with what became of the records of every landing. Reads landings, where the others read logs."""
+    """The same, with what became of the records of every landing and every topic's table. May read their rows."""
     sources = {source.landing: source for source in topology.sources}
-    return [
-        replace(one, counted=counted(lakehouse, topology, sources[one.table]))
-        if one.table in sources and one.trouble is None
-        else one
-        for one in found
-    ]
+    tables = {table.name: table for table in topology.tables}
+
+    def counting(one: Standing) -> Standing:
+        if one.trouble is not None:
+            return one
+        if one.table in sources:
+            return replace(one, counted=counted(lakehouse, topology, sources[one.table]))
+        with suppress(PositionLost, LogBroken):  # its landing's, which is in trouble already
+            return replace(one, taken=taken(lakehouse, topology, tables[one.table]))
+        return one
+
+    return [counting(one) for one in found]
 
 
 def looked(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[Standing]]:

@@ -96,6 +96,9 @@ def of_standing(standing: Standing) -> Metadata:
             "landing/tombstones": dg.MetadataValue.int(counted.tombstones),
             "landing/quarantined": dg.MetadataValue.int(counted.quarantined),
         }
+    if (taken := standing.taken) is not None:
+        told["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)
+        told["table/superseded_or_deleted"] = dg.MetadataValue.int(taken.superseded)
     if state is not None:
         told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
         if (gated := state.position.gated) is not None:

@@ -165,6 +165,8 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
     if standing.counted is not None:
         notes += [f"wrong: {what}" for what in standing.counted.wrong]
         notes += [f"{count} in quarantine: {why}" for why, count in standing.counted.reasons.items()]
+    if standing.taken is not None and standing.taken.wrong:
+        notes.append(f"wrong: {standing.taken.wrong}")
     if standing.state is not None:
         if cleaned := standing.state.position.cleaned:
             notes.append(f"{cleaned} deleted by tombstones that compaction had removed before they were landed")
@@ -318,6 +320,7 @@ def standing_json(standing: Standing) -> Json:
         "gaps": plain(standing.gaps),
         "first_offsets": _first(standing),
         "counted": plain(standing.counted),
+        "taken": plain(standing.taken),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": standing.trouble,
         "refused": standing.refused,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 
 from spark.engine import position as positions
 from spark.engine.errors import ChangesExpired
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark.engine.doors import Lakehouse
     from spark.engine.position import Gap, Position, State
-    from spark.topology.topology import Source, Topology
+    from spark.topology.topology import Source, Table, Topology
 
 REASONS = 10  # of the most frequent; a reason may name a value, and then every record has its own
 OTHERS = "other reasons"
@@ -36,9 +37,9 @@ KINDS = """count(*) AS records,
            sum(CASE WHEN _error IS NULL AND NOT _deleted THEN 1 ELSE 0 END) AS values,
            sum(CASE WHEN _error IS NULL AND _deleted THEN 1 ELSE 0 END) AS tombstones,
            count(_error) AS errors"""
-COUNTS = f"SELECT _partition, min(_offset) AS first, max(_offset) AS last, {KINDS} FROM landing GROUP BY _partition"
+COUNTS = f"SELECT _partition, min(_offset) AS first, max(_offset) AS last, {KINDS} FROM it GROUP BY _partition"
 WHY = f"""
-    SELECT _error, count(*) AS records FROM landing WHERE _error IS NOT NULL
+    SELECT _error, count(*) AS records FROM it WHERE _error IS NOT NULL
     GROUP BY _error ORDER BY records DESC, _error LIMIT {REASONS}
 """
 
@@ -60,6 +61,51 @@ class Counted:
     offsets: int
     reasons: dict[str, int]
     wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of the records that a topic's table took: with a value, and tombstones, of its landing.
+
+    It has so many `rows`; the others were `superseded` by a newer record of their key, or are, or were deleted by, the
+    tombstone that is its newest.
+    """
+
+    values: int
+    tombstones: int
+    rows: int
+
+    @property
+    def superseded(self) -> int:
+        """How many records are no row."""
+        return self.values + self.tombstones - self.rows
+
+    @property
+    def wrong(self) -> str:
+        """What does not add up, in a sentence; empty if nothing."""
+        if self.rows <= self.values:
+            return ""
+        return f"{self.rows} rows, of {self.values} records with a value that it took: somebody added some"
+
+
+def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | None:
+    """Count what a topic's table took; None of another table, and of one that has not taken all that has landed.
+
+    Raises:
+        PositionLost: the table, or its landing, exists and cannot say what it read.
+        LogBroken: the log of one cannot be read.
+    """
+    source = next((one for one in topology.sources if one.topic == table.name and one.kind != "stream"), None)
+    if source is None:
+        return None
+    path, landing = (lakehouse.table(topology.name, name) for name in (table.name, source.landing))
+    state = positions.read(path, f"{topology.name}/{table.name}")
+    landed = positions.read(landing, f"{topology.name}/{source.landing}")
+    if state is None or landed is None or state.position.n == 0 or state.position.cut != landed.position.cut:
+        return None
+    given = so_far(landing, landed)
+    [row] = _asked(path, state.version, "SELECT count(*) AS rows FROM it")
+    return Taken(given.values, given.tombstones, row["rows"])
 
 
 def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted | None:
@@ -96,18 +142,17 @@ def so_far(path: str, state: State) -> Counts:
         later = positions.changed(path, was.table, known.version, state.version)
     except ChangesExpired:  # the log was cleaned up
         return _begun(path, state)
-    own = {one.position.n: one.rows for one in later if one.position is not None and one.position.n > known.through}
-    now = replace(
-        known,
-        through=was.n,
-        version=state.version,
-        others=known.others or any(one.position is None for one in later),
-    )
+    own = [one for one in later if one.position is not None and one.position.n > known.through]
+    others = any(one.position is None for one in later)
+    now = replace(known, through=was.n, version=state.version, others=known.others or others)
     if not own:
         return now
-    found = kinds(path, state.version, *own)
-    records = sum(found["records"] if rows is None else rows for rows in own.values())
-    return _plus(now, found | {"records": records})
+    batches = [one.position.n for one in own if one.position is not None]
+    try:  # as they were written, if somebody changed them since
+        found = kinds(path, own[0].version if others else state.version, *batches)
+    except (DeltaError, OSError):  # those files are gone
+        found = kinds(path, state.version, *batches)
+    return _plus(now, found | {"records": sum(one.rows or 0 for one in own)})
 
 
 def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
@@ -124,7 +169,7 @@ def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
 def kinds(path: str, version: int, *batches: int) -> dict[str, int]:
     """How many records there are of each kind, of some commits of a landing or of all."""
     where = f" WHERE _batch IN ({', '.join(map(str, batches))})" if batches else ""
-    [row] = _asked(path, version, f"SELECT {KINDS} FROM landing{where}")
+    [row] = _asked(path, version, f"SELECT {KINDS} FROM it{where}")
     return {name: count or 0 for name, count in row.items()}
 
 
@@ -170,7 +215,7 @@ def _told(parts: tuple[int, int, int]) -> str:
 
 
 def _asked(path: str, version: int, query: str) -> list[dict[str, Any]]:
-    builder = QueryBuilder().register("landing", DeltaTable(path, version=version))
+    builder = QueryBuilder().register("it", DeltaTable(path, version=version))
     rows: list[dict[str, Any]] = pa.table(builder.execute(query).read_all()).to_pylist()
     return rows
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from spark.engine import counts as engine_counts
 from spark.engine import land
-from spark.engine.counts import Counted, counted
+from spark.engine.counts import Counted, Taken, counted, taken
 from spark.engine.late import late
 from spark.engine.position import Counts
 from spark.engine.quarantine import redecode
@@ -51,6 +51,16 @@ def test_records_of_a_landing_add_up(doors: Doors, kafka: Kafka, topic: Callable
     assert (found.records, found.rows, found.tombstones, found.quarantined, found.offsets) == (6, 2, 1, 3, 6)
     assert sorted(found.reasons.values()) == [1, 2] or sorted(found.reasons.values()) == [1, 1, 1]
     assert found.wrong == ()
+    [table] = topology.tables
+    assert taken(doors.lakehouse, topology, table) is None
+    lake.step_all(doors, topology)
+    assert taken(doors.lakehouse, topology, table) == Taken(values=2, tombstones=1, rows=1)
+    path = lake.path(doors, topology, table.name)
+    stored = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t").read_all())
+    write_deltalake(path, pa.concat_tables([stored, stored]), mode="append")
+    more = taken(doors.lakehouse, topology, table)
+    assert more is not None
+    assert more.wrong == "3 rows, of 2 records with a value that it took: somebody added some"
 
 
 def test_decoding_again_moves_records_out_of_quarantine(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
