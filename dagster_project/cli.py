@@ -33,13 +33,13 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
 from spark.engine.check import check
 from spark.engine.compact import compact
-from spark.engine.errors import cause, engine_died
+from spark.engine.errors import EngineError, cause, engine_died
 from spark.engine.land import Landed, capture, land
 from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, publish
 from spark.engine.quarantine import redecode, undecodable
-from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild, step_or_rebuild
+from spark.engine.repair import Audited, audit, audits, rebuild, step_or_rebuild
 from spark.engine.restore import restore
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
@@ -303,17 +303,29 @@ def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) ->
     if version is not None and (table is None or all_versions):
         raise click.UsageError("--version is one version of one table: write TOPOLOGY.TABLE, and no --all-versions")
     doors = Settings.from_environment().doors()
-    audited: list[Audited | Unprovable] = []
+    verdicts: list[Json] = []
+    wrong = False
     for target in topology.tables if table is None else (topology.table(table),):
         with progress.status(f"auditing {target.name}") as status:
-            for one in audits(doors, topology, target) if all_versions else [audit(doors, topology, target, version)]:
-                audited.append(one)
-                status.update(f"auditing {target.name}, below version {one.version}")
+            try:
+                for one in (
+                    audits(doors, topology, target) if all_versions else [audit(doors, topology, target, version)]
+                ):
+                    verdicts.append(told.audited_json(one))
+                    wrong |= isinstance(one, Audited) and not one.holds
+                    status.update(f"auditing {target.name}, below version {one.version}")
+                    if not as_json:
+                        out.print(told.verdict(one))
+            except EngineError as error:
+                if table is not None:
+                    raise
+                wrong = True  # the other tables have verdicts of their own
+                verdicts.append({"table": f"{topology.name}/{target.name}", "holds": None, "error": str(error)})
                 if not as_json:
-                    out.print(told.verdict(one))
+                    out.print(told.failure(error))
     if as_json:
-        say(as_json, [told.audited_json(one) for one in audited])
-    if any(isinstance(one, Audited) and not one.holds for one in audited):
+        say(as_json, verdicts)
+    if wrong:
         raise click.exceptions.Exit(1)
 
 
@@ -462,7 +474,7 @@ def list_(name: str, limit: int, as_json: bool) -> None:
     doors = Settings.from_environment().doors()
     with progress.status("looking"):
         records = [one for source in sources(topology, topic) for one in undecodable(doors, topology, source, limit)]
-    say(as_json, told.plain(records), told.quarantine_grid(records) if records else "every record decoded")
+    say(as_json, told.plain(records), told.quarantine_grid(records) if records else "nothing is in quarantine")
 
 
 @quarantine.command("replay")
@@ -486,8 +498,11 @@ def gaps(name: str, as_json: bool) -> None:
     stands = standings(Settings.from_environment().tidetable().lakehouse, topology, None)
     chosen = [one for one in stands if part is None or one.table.removeprefix(LANDING) == part]
     some = any(one.gaps for one in chosen)
-    grid = told.gaps_grid(topology.name, chosen) if some else "no gaps"
-    say(as_json, told.missing_json(chosen), grid, *told.beginnings(topology.name, chosen))
+    grid = told.gaps_grid(topology.name, chosen) if some else "no gaps in what has landed"
+    broken = [told.failure(one.trouble) for one in chosen if one.trouble is not None]
+    say(as_json, told.missing_json(chosen), grid, *told.beginnings(topology.name, chosen), *broken)
+    if broken:
+        raise click.exceptions.Exit(1)
 
 
 @main.command("late")
@@ -500,7 +515,7 @@ def late_(name: str, limit: int, as_json: bool) -> None:
     with progress.status("replaying"):
         found = late(Settings.from_environment().doors(), topology, table, limit)
     older = told.older(found)
-    nothing = [] if older else ["no record was dropped"]
+    nothing = [] if older else ["no record was dropped" if found.computed else f"{name} was never computed"]
     say(as_json, told.plain(found), *([told.late_grid(found.records)] if found.records else nothing), *older)
 
 

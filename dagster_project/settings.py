@@ -218,6 +218,9 @@ class Settings(BaseSettings):
                 f"{self._lake}: {scheme}:// is no scheme that both Spark and this process can read; "
                 f"write a folder, or one of {', '.join(f'{known}://' for known in SCHEMES)}"
             )
+        folder = self.folder
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise SettingsError(f"{self._lake} is a file: name a folder, which is made if it is not there")
         if "%" in self.lake:
             raise SettingsError(f"{self._lake}: a path with % means two places, to Spark and to this process")
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
@@ -229,7 +232,12 @@ class Settings(BaseSettings):
     @property
     def folder(self) -> Path | None:
         """The lake, if it is a folder of this machine."""
-        return None if "://" in self.lake else Path(self.lake).expanduser().resolve()
+        if "://" in self.lake:
+            return None
+        try:
+            return Path(self.lake).expanduser().resolve()
+        except RuntimeError as error:  # there is no such user
+            raise SettingsError(f"{self._lake}: {error}") from None
 
     @property
     def _lake(self) -> str:
@@ -376,16 +384,19 @@ def is_folder(place: str, base: Path | None = None) -> bool:
 
 def properties(path: Path) -> dict[str, str]:
     """The `name=value` lines of a file; a line that begins with # is a comment."""
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is no text in UTF-8; write name=value lines") from None
     found = {}
     for number, line in enumerate(lines, start=1):
         name, equals, value = line.partition("=")
         if line.startswith("#") or line == "":
             continue
-        if equals == "":
+        if equals == "" or re.search(r"[:\s]", name.strip()):  # not shown: it may be a password
             raise SettingsError(f"{path}, line {number}: write name=value, as in bootstrap.servers=host:9092")
         found[name.strip()] = value.strip()
-    if "bootstrap.servers" not in found:
+    if not found.get("bootstrap.servers"):
         raise SettingsError(f"{path} has no bootstrap.servers: add bootstrap.servers=host:9092")
     return found
 

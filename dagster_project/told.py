@@ -47,7 +47,12 @@ def dotted(table: str) -> str:
 def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
     """A landing, a step, what was published, decoded again or compacted, in one line."""
     if isinstance(done, Compacted):
-        return _line("compacted", done.table, f"{done.removed} files are {done.added} now", done.seconds)
+        return _line(
+            "compacted",
+            done.table,
+            f"{done.removed} files are {done.added} now" if done.removed else "no files are small",
+            done.seconds,
+        )
     if isinstance(done, Redecoded):
         return _line("decoded", done.table, f"{done.decoded} records, {done.left} still do not", done.seconds)
     if isinstance(done, Published):
@@ -66,6 +71,8 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
         case "stepped":
             rows = f"+{done.inserted} ~{done.updated} -{done.deleted} rows, {done.touched} keys touched"
             rows += "".join(f", [yellow]{note}[/]" for note in _begun(done.begun))
+            restored = None if done.after is None else done.after.position.restored
+            rows += "" if restored is None else f", as in version {restored}"
         case "waiting":
             rows = f"for {', '.join(done.waiting_for)}"
         case _:

@@ -41,6 +41,8 @@ class Late:
 
     records: list[Dropped]
     older: dict[str, int] = field(default_factory=dict)
+    computed: bool = True
+    """Whether the table was ever computed."""
 
 
 def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
@@ -53,7 +55,7 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     state = positions.read(path, name)
     if state is None:
-        return Late([])
+        return Late([], computed=False)
     gaining(doors.lakehouse, topology, target, state)  # such columns drop nothing
     commits = list(positions.commits(path, name))
     # What came before the first commit that the log still tells of is not known, unless it is the first of all.

@@ -8,6 +8,7 @@ application `<table>/<epoch>` (the fence). Checkpoints keep the transaction and 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -489,15 +490,21 @@ def _opened(path: str) -> DeltaTable:
         raise
     except OSError as error:  # an object store's: credentials, an address, a name
         raise LogBroken(
-            f"{path} cannot be read: {error}. Where the lake is an object store, this process takes credentials and "
-            f"endpoint from the environment (AWS_ACCESS_KEY_ID and so on), the engine from its own settings"
+            f"{path} cannot be read: {_first_line(error)}. Where the lake is an object store, this process takes "
+            f"credentials and endpoint from the environment (AWS_ACCESS_KEY_ID and so on), the engine from its own "
+            f"settings"
         ) from error
     except DeltaError as error:
         raise LogBroken(
-            f"the log of {path} cannot be read: {error}. If a checkpoint is missing or broken, and the log still has "
-            f"its JSON files from version 0 on, remove _last_checkpoint and *.checkpoint.parquet from "
+            f"the log of {path} cannot be read: {_first_line(error)}. If a checkpoint is missing or broken, and the "
+            f"log still has its JSON files from version 0 on, remove _last_checkpoint and *.checkpoint.parquet from "
             f"{path}/_delta_log: Delta makes them again. Else put the folder back from a copy"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What a library says, without the stack that it says it with."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error).partition("\n")[0])
 
 
 def _entry(found: dict[str, Any]) -> _Entry:

@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from spark.engine import commit, table
@@ -58,7 +57,7 @@ class Redecoded:
 def undecodable(doors: Doors, topology: Topology, source: Source, limit: int) -> list[Undecodable]:
     """The newest records of a landing that did not decode."""
     path = doors.lakehouse.table(topology.name, source.landing)
-    if not DeltaTable.is_deltatable(path):
+    if positions.read(path, f"{topology.name}/{source.landing}") is None:
         return []
     session = doors.engine.session()
     try:

@@ -57,14 +57,19 @@ def restore(
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     if target.plan.is_stream:
         raise CannotRestore(
-            f"{name} is a stream: what it told stays told, and would be told again. "
+            f"{name} is a stream: consumers have its records already, and would receive them twice. "
             f"`tidetable rebuild {topology.name}.{target.name}` puts right what somebody changed in it"
         )
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is None:
             raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-        found = _chosen(name, state.version, list(positions.every(path, name)), version, timestamp)
+        commits = list(positions.every(path, name))
+        found = _chosen(name, state.version, commits, version, timestamp)
+        if found is commits[0] and state.data_version == found.data_version:
+            raise CannotRestore(
+                f"{name} is what it was in version {found.version}: no commit since changed it. Nothing was changed"
+            )
         state = agreed(doors, topology, target, state, run)
         was = found.position
         with named(topology, target), working(doors, topology, target, state, Pins(was.inputs, was.cut), run) as work:
@@ -107,8 +112,9 @@ def _chosen(name: str, newest: int, commits: list[Commit], version: int | None, 
         raise CannotRestore(f"{name} has no commit that can be restored, by its present definition")
     oldest = commits[-1]
     raise CannotRestore(
-        f"{name} has no {wanted}. By its present definition, versions {oldest.version} to {newest} can be restored, "
-        f"of {moment(oldest.at)} to {moment(commits[0].at)} UTC. Nothing was changed"
+        f"{name} cannot be put back to any {wanted}. Of its present epoch are versions {oldest.version} to {newest}, "
+        f"of {moment(oldest.at)} to {moment(commits[0].at)}; a rebuild by another definition begins an epoch. Nothing "
+        f"was changed"
     )
 
 
