@@ -45,7 +45,7 @@ OPERATORS: dict[str, tuple[type, ...]] = {
     "Publishing": (Produced,),
     "The topology": (Topology, TopologyTestDriver),
 }
-PACKAGES = ("spark", "resources", "assets", "dagster_project")
+PACKAGES = ("tidetable", "spark", "resources", "assets", "dagster_project")
 WIDTH = 100  # characters of a signature on one line
 LOADS = ("dagster_project.definitions", "dagster_project.topologies")
 """Modules that load topologies when they are imported."""
