@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark.engine.commit import races
+from spark.engine.commit import METADATA, races
 from spark.engine.errors import LakesDiffer
 from spark.engine.table import APPEARS, CREATED_BESIDE, NO_TABLE, PAUSE
 from spark.topology.sql.ddl import quoted
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARKER = "_lake"
-"""The folder of a table without rows, whose property names the lake."""
+"""The folder of a table without rows, whose log holds the marks of clients."""
 
 LAKE_ID = "tidetable.lake"
+"""Its property that every mark changes, so that each is a commit."""
+
+MARKS = 100  # commits that may come between writing a mark and reading it
 
 
 @dataclass(frozen=True)
@@ -45,33 +48,38 @@ class Lakehouse:
         return f"{self.root}/{topology}/{name}"
 
     def prove(self, session: SparkSession) -> None:
-        """Let the engine write the lake's name, unless it has one, and read that here.
+        """Let the engine write a mark of this very moment into the lake, and read that here.
+
+        A name that the lake has for ever would be in its copies too: in a replica, or a backup that was put back.
 
         Raises:
             LakesDiffer: this process does not see what the engine sees.
         """
-        path, written = f"{self.root}/{MARKER}", ""
+        path, mark = f"{self.root}/{MARKER}", uuid.uuid4().hex
         for _ in range(APPEARS):
-            with races(*CREATED_BESIDE, *NO_TABLE):  # another client writes it at this moment
-                written = _named(session, path)
+            with races(*CREATED_BESIDE, *NO_TABLE):  # another client writes at this moment
+                _mark(session, path, mark)
                 break
             time.sleep(PAUSE)
         try:
-            read = DeltaTable(path).metadata().configuration.get(LAKE_ID, "no name")
+            marks = [entry.get("userMetadata") for entry in DeltaTable(path).history(MARKS)]
+            seen = "" if mark in marks else "no such mark is here"
         except (DeltaError, OSError) as error:
-            read = f"no lake ({str(error).partition(chr(10))[0]})"
-        if read != written:
+            seen = f"here is no lake ({str(error).partition(chr(10))[0]})"
+        if seen:
             raise LakesDiffer(
-                f"the engine and this process see different places under {self.root}: the engine wrote the lake's name "
-                f"{written} to {path}, and here is {read}. Mount the same folder on both, or give both the same "
-                f"endpoint and credentials of the object store. Nothing was changed in any table"
+                f"the engine and this process see different places under {self.root}: the engine wrote the mark {mark} "
+                f"to {path}, and {seen}. Mount the same folder on both, or give both the same endpoint and credentials "
+                f"of the object store. Nothing was changed in any table"
             )
 
 
-def _named(session: SparkSession, path: str) -> str:
-    """The lake's name, as the engine reads it; written if there is none."""
+def _mark(session: SparkSession, path: str, mark: str) -> None:
+    """Let the engine commit a mark to a table without rows, which it makes if it is not there."""
     table = f"delta.{quoted(path)}"
-    made = f"TBLPROPERTIES ('{LAKE_ID}' = '{uuid.uuid4().hex}')"
-    session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta {made}").collect()
-    [(_, name)] = session.sql(f"SHOW TBLPROPERTIES {table} ('{LAKE_ID}')").collect()
-    return str(name)
+    session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta").collect()
+    session.conf.set(METADATA, mark)
+    try:
+        session.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{LAKE_ID}' = '{mark}')").collect()
+    finally:
+        session.conf.unset(METADATA)

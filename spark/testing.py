@@ -240,6 +240,8 @@ class TopologyTestDriver:
         for what, number in (("timestamp", timestamp), ("partition", partition)):
             if not isinstance(number, int) or isinstance(number, bool):
                 raise place.mistake(f"{what} is {number!r}", f"write {what}= as a whole number")
+        if partition < 0:
+            raise place.mistake(f"partition is {partition}", "write a number from 0")
         try:
             sent = _bytes(key), _bytes(value)
         except (TypeError, ValueError) as error:
@@ -352,7 +354,9 @@ class TopologyTestDriver:
 
     def _landed(self, source: Source, records: list[Piped], stored: Stored | None) -> Stored:
         frame = self._session.createDataFrame([one.record for one in records], KAFKA)
-        batch = landed(frame.withColumn("timestamp", F.timestamp_millis("timestamp")), source, self._batches)
+        at = F.timestamp_millis("timestamp")
+        ahead = self._topology.settings.message_timestamp_after_max_ms
+        batch = landed(frame.withColumn("timestamp", at), source, self._batches, ahead)
         found: list[Row] = batch.collect() if records else []
         new: dict[Key, Row] = {(row["_partition"], row["_offset"]): row for row in found}
         for one in records:

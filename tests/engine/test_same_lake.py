@@ -48,7 +48,7 @@ def own(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     shutil.rmtree(engines)
 
 
-@pytest.mark.parametrize("there", ["nothing", "another lake"])
+@pytest.mark.parametrize("there", ["nothing", "another lake", "a copy"])
 def test_a_table_that_only_the_engine_sees_is_never_replaced(
     engine: Engine, kafka: Kafka, topic: Callable[..., str], own: tuple[Own, Lakehouse], there: str
 ) -> None:
@@ -64,6 +64,11 @@ def test_a_table_that_only_the_engine_sees_is_never_replaced(
     before = [DeltaTable(path).history() for path in stored]
     if there == "another lake":
         lake.land_all(Doors(engine, Lakehouse(torn.root), kafka), topology)
+    if there == "a copy":  # of a lake that was proven before, as a backup that was put back is
+        session = engine.session()
+        engines.prove(session)
+        session.stop()
+        shutil.copytree(engines.root, Path(torn.root).resolve())
     send(kafka, name, Record(2, {"v": "b"}))
 
     if there == "nothing":
