@@ -1,4 +1,4 @@
-"""Try a topology in a test: records in, rows out, by the operators that steps use; no broker, no Delta."""
+"""Test a topology: records in, rows out, with the operators that steps use, but without a broker and without Delta."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Key = tuple[Cell, ...]
 
 @dataclass(frozen=True)
 class Piped:
-    """A record as Kafka would have it, and where it was piped, if it must decode."""
+    """A record as Kafka holds it, and the line that piped it, if it must decode."""
 
     source: Source
     record: tuple[object, ...]
@@ -49,7 +49,7 @@ class Piped:
 
 @dataclass(frozen=True)
 class Change:
-    """What one batch made of a key: its new row, or the row that it took away."""
+    """One change of a key by a batch: its new row, or the row that was deleted."""
 
     batch: int
     row: Row
@@ -58,26 +58,26 @@ class Change:
 
 @dataclass(frozen=True)
 class Stored:
-    """A table's rows by key, or a landing's records, and what the newest batch changed of them."""
+    """A table's rows by key, or a landing's or stream's records, and the changes of the newest batch."""
 
     schema: StructType
     rows: Mapping[Key, Row]
     changed: Mapping[Key, Row | None] = field(default_factory=dict)
-    """The new row of every key that the newest batch changed; None where it took the row away."""
+    """The new row of every key that the newest batch changed; None if it deleted the row."""
     history: tuple[Change, ...] = ()
-    """Every change of a table so far."""
+    """All changes of a table so far."""
     clock: Clock = field(default_factory=Clock)
-    """Of a stored stream, or of windows: their time."""
+    """Stream time and dropped records, for stored streams and tables."""
 
     @property
     def gained(self) -> list[Row]:
-        """The rows, or records, that the newest batch brought."""
+        """The new rows, or records, of the newest batch."""
         return [row for row in self.changed.values() if row is not None]
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """All tables at one moment: the operators' snapshot."""
+    """All tables at one moment: implements the operators' `Snapshot`."""
 
     session: SparkSession
     tables: Mapping[str, Stored]
@@ -88,17 +88,17 @@ class Pinned:
         return self.session.createDataFrame(list(stored.rows.values()), stored.schema)
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a stream, or all changes of a table."""
+        """All records of a stream, or all changes of a table; with `PLACED`."""
         stored = self.tables[scan.table]
         found = self.appended(scan, stored.rows.values()) if scan.appended else self.changes(scan, stored.history)
         return found.withColumn("_reached", F.lit(None).cast("bigint"))
 
     def time(self, scan: Scan) -> int | None:
-        """The stream time that a table has reached."""
+        """The stream time of a table, in microseconds."""
         return self.tables[scan.table].clock.time
 
     def appended(self, scan: Scan, found: Iterable[Row]) -> DataFrame:
-        """Records of a stream; of a landing, those that were decoded."""
+        """Records of a stream; of a landing, only the decoded ones."""
         frame = self.session.createDataFrame(list(found), self.tables[scan.table].schema)
         if not scan.landing:
             return frame
@@ -119,7 +119,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of records: the operators' span."""
+    """One batch of records: implements the operators' `Span`."""
 
     before: Pinned
     after: Pinned
@@ -133,11 +133,11 @@ class Batch:
     def at(
         self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None
     ) -> Batch:
-        """The same batch between two stream times."""
+        """The same batch between two stream times, in microseconds."""
         return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed now: a plan that is read twice is planned twice."""
+        """The same rows, computed now: Spark would plan the frame again each time it is read."""
         return computed(frame)
 
     def is_empty(self, frame: DataFrame) -> bool:
@@ -145,11 +145,11 @@ class Batch:
         return frame.isEmpty()
 
     def has_changes(self, scan: Scan) -> bool:
-        """Whether the batch changed the table."""
+        """True if the batch changed the table."""
         return len(self.after.tables[scan.table].changed) > 0
 
     def changes(self, scan: Scan) -> DataFrame:
-        """Every key that the batch changed, with its new row or its absence."""
+        """Every key that the batch changed, with its new row, or `_present` false."""
         stored = self.after.tables[scan.table]
         gone = [key for key, row in stored.changed.items() if row is None]
         new = self.after.session.createDataFrame(stored.gained, stored.schema).withColumn(PRESENT, F.lit(True))
@@ -157,17 +157,17 @@ class Batch:
         return new.unionByName(keys.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
 
     def previous(self, scan: Scan) -> DataFrame:
-        """The rows that the batch found at the keys it changed."""
+        """The rows before the batch, at the keys that it changed."""
         was = self.before.tables[scan.table]
         found = [was.rows[key] for key in self.after.tables[scan.table].changed if key in was.rows]
         return self.after.session.createDataFrame(found, was.schema)
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
-        """A batch is taken whole."""
+        """None: a batch is never split."""
         return None
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that the batch brought, or the changes that it made of a table."""
+        """The new records of the batch, or its changes of a table; with `PLACED`."""
         stored = self.after.tables[scan.table]
         if not scan.appended:
             told = stored.history[len(self.before.tables[scan.table].history) :]
@@ -176,10 +176,10 @@ class Batch:
 
 
 class TopologyTestDriver:
-    """Pipes records through a topology and shows its tables, as Kafka Streams' driver of this name does.
+    """Pipes records through a topology and returns its tables, like Kafka Streams' driver of the same name.
 
-    A batch is what one step of a table sees: "each" record alone, "all" that were piped since the last look, or so
-    many records. A topology's tables must not depend on it.
+    A batch is what one step of a table reads: "each" record alone, "all" records piped since the last read, or a
+    number of records. The content of a topology's tables must not depend on it.
 
     Example:
         driver = TopologyTestDriver(topology)
@@ -191,12 +191,12 @@ class TopologyTestDriver:
     def __init__(
         self, topology: Topology, batch: Literal["each", "all"] | int = "each", session: SparkSession | None = None
     ) -> None:
-        """Begin with empty topics.
+        """Start with empty topics.
 
         Args:
-            topology: what to try.
+            topology: the topology to test.
             batch: how many records make a batch.
-            session: a Spark session to compute with; without one, `SparkSession.builder.getOrCreate()`.
+            session: the Spark session to compute with; by default `SparkSession.builder.getOrCreate()`.
 
         Raises:
             ValueError: the batch is neither "each" nor "all" nor a number from 1.
@@ -219,17 +219,18 @@ class TopologyTestDriver:
 
         Args:
             topic: one of the topology's topics.
-            key: what JSON can hold, or bytes as they are; None for a record without a key.
+            key: a value that JSON can hold, or bytes, sent unchanged; None for a record without a key.
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
-            partition: where to.
+            partition: the partition's number.
 
-        What does not decode is an error, but for bytes, which may be anything, and for a record without a key: they go
-        into quarantine, as they do when they land.
+        A record that does not decode is an error. Bytes, which may be anything, and a record without a key are not:
+        they go into quarantine, as they do when they land.
 
         Raises:
-            TopologyError: the topology has no such topic; or, once the batch goes through, key or value is not of the
-                declared shape.
+            TopologyError: the topology has no such topic; the timestamp or partition is no valid number; JSON cannot
+                hold the key or value; or, when the batch is processed, the key or value does not have its declared
+                type.
         """
         place = Place(f"pipe({topic!r})", user_line())
         topics = [source.topic for source in self._topology.sources]
@@ -255,7 +256,11 @@ class TopologyTestDriver:
             self.advance()
 
     def advance(self) -> None:
-        """Let what was piped through, as one batch."""
+        """Process the piped records as one batch.
+
+        Raises:
+            TopologyError: a key or value does not have its declared type.
+        """
         if not self._piped and self._tables:
             return
         piped, self._piped = self._piped, []
@@ -273,7 +278,7 @@ class TopologyTestDriver:
         self._tables = now
 
     def table(self, name: str) -> list[dict[str, object]]:
-        """The rows of a stored table by key, without columns of ours; what was piped goes through first.
+        """The rows of a stored table in key order, without our own columns; processes the piped records first.
 
         Raises:
             TopologyError: the topology has no such table.
@@ -285,10 +290,10 @@ class TopologyTestDriver:
         return [{column: stored[key][column] for column in columns} for key in sorted(stored, key=_sortable)]
 
     def expect(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Compare a stored table with the rows it should have, in whatever order.
+        """Compare a stored table with the expected rows, in any order.
 
         Raises:
-            AssertionError: it has others; says which, line by line.
+            AssertionError: the rows differ; the message shows the difference, line by line.
             TopologyError: the topology has no such table.
         """
         key = self._topology.table(name).plan.key
@@ -300,7 +305,7 @@ class TopologyTestDriver:
             raise AssertionError("\n".join(told))
 
     def records(self, name: str) -> list[dict[str, object]]:
-        """What a stored table sent to those who follow it, in order: `key`, and `value`, which is None for a tombstone.
+        """The records that a stored table emitted, in order: `key`, and `value`, which is None for a tombstone.
 
         Raises:
             TopologyError: the topology has no such table.
@@ -309,7 +314,7 @@ class TopologyTestDriver:
         return list(self._emitted_by[self._topology.table(name).name])
 
     def quarantined(self, topic: str) -> list[dict[str, object]]:
-        """The records of a topic that are no rows: `partition`, `offset`, `error`, and `key` and `value` as bytes.
+        """The records of a topic in quarantine: `partition`, `offset`, `error`, and `key` and `value` as bytes.
 
         Raises:
             TopologyError: the topology has no such topic.
@@ -322,7 +327,7 @@ class TopologyTestDriver:
         return [{name: row[f"_{name}"] for name in names} for row in broken]
 
     def counted(self, topic: str) -> Counted:
-        """What became of the records of a topic: with a value, tombstones, in quarantine and why.
+        """Counts of a topic's records: with a value, tombstones, and in quarantine, by reason.
 
         Raises:
             TopologyError: the topology has no such topic.
@@ -343,7 +348,7 @@ class TopologyTestDriver:
         )
 
     def dropped(self, name: str) -> dict[str, int]:
-        """How many records of a stream had no part in a table, or in a stream's join, by reason.
+        """How many records of a stream a table, or a join of streams, dropped, by reason.
 
         Raises:
             TopologyError: the topology has no such table.
@@ -370,7 +375,7 @@ class TopologyTestDriver:
     def _stepped(self, table: Table, before: Pinned, after: Pinned) -> Stored:
         was = before.tables.get(table.name)
         if table.plan.is_stream:
-            return self._emitted(replace(table, followed=True), was, before, after)  # records() is in their order
+            return self._emitted(replace(table, followed=True), was, before, after)  # records() sorts by `_reached`
         clock = Clock()
         span = self._span(was, before, after)
         if isinstance(table.plan, Window):
@@ -388,7 +393,7 @@ class TopologyTestDriver:
             return replace(was, changed={}, clock=clock)
         changed: dict[Key, Row | None] = {}
         for key, row in _by_key(table, source, was.schema.names):
-            # As a MERGE does, which leaves equal rows alone; NaN equals itself there, and prints alike here.
+            # MERGE leaves equal rows unchanged, and NaN equals itself there; here, NaN has an equal repr.
             if was.rows.get(key) != row and repr(was.rows.get(key)) != repr(row):
                 changed[key] = row
         now = {key: row for key, row in {**was.rows, **changed}.items() if row is not None}
@@ -396,7 +401,7 @@ class TopologyTestDriver:
         return Stored(was.schema, now, changed, was.history + self._changes(was.rows, changed), clock)
 
     def _span(self, was: Stored | None, before: Pinned, after: Pinned) -> Batch:
-        """The batch as the span of a table; its first one begins with nothing."""
+        """The batch as the span of a table; a table's first span begins with no input."""
         if was is not None:
             return Batch(before, after, self._session.createDataFrame(list(was.rows.values()), was.schema))
         empty = {name: replace(stored, rows={}, history=(), clock=Clock()) for name, stored in after.tables.items()}
@@ -404,7 +409,7 @@ class TopologyTestDriver:
         return Batch(nothing, after, self._session.createDataFrame([], "_ int"), is_small=False)
 
     def _emitted(self, table: Table, was: Stored | None, before: Pinned, after: Pinned) -> Stored:
-        """A stored stream with what the batch adds to it."""
+        """A stored stream after the batch."""
         span = self._span(was, before, after)
         if was is None:
             was = Stored(emitted(table, span, 0).schema, {})
@@ -415,7 +420,7 @@ class TopologyTestDriver:
         found = emitted(table, span, self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
-        # What waited for one time is told by its own.
+        # Records that one advance of stream time releases are emitted in the order of their own event time.
         waited = table.plan.waits
         order = ("_timestamp", *IDENTITY) if waited else IDENTITY
         placed = sorted(found, key=lambda row: (row["_reached"] or 0, *(row[name] for name in order)))
@@ -439,7 +444,7 @@ class TopologyTestDriver:
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """The same rows in a frame of their own; a local checkpoint would be of the active session, whichever that is."""
+    """The same rows in a new frame. A local checkpoint would belong to the active session, which may be another one."""
     return frame.sparkSession.createDataFrame(frame.collect(), frame.schema)
 
 

@@ -1,4 +1,4 @@
-"""The algebra. Importing the package registers every operator with `touched` and `rows`, or `emit`."""
+"""The operators. Importing the package registers each with `touched` and `rows`, or with `emit`."""
 
 from __future__ import annotations
 

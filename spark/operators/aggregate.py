@@ -1,12 +1,12 @@
-"""`group_by`: one row per group, from all its rows, or folded from its old row and what changed.
+"""`group_by`: one row per group, computed from all its rows, or folded from its old row and the change.
 
-Touched are the groups that changed rows are in, and those they were in before: a row that moved, or went, takes its
-part of the old group along. Computing each again from the rows it has now is right for every aggregate. Folding is
-for those where the old value and the change say enough: what sums is added and subtracted, and the least, the
-greatest and the newest stand until their row leaves, when the group is computed again. A stream only grows: its
-groups lose nothing.
-A group without rows has no row. A row with a null in a column of the group is in none, as a record without key is; a
-record of a stream is dropped, and counted.
+The touched groups are those that changed rows are in now, and those they were in before: a row that moves or is
+deleted also changes its old group. Computing a group again from its current rows is right for every aggregate.
+Folding is for aggregates whose new value follows from the old value and the change. Sums are added and subtracted.
+A minimum, maximum or newest row stays until its row leaves the group; then the group is computed again. A stream only
+grows: its groups lose no rows.
+A group without rows has no row. A row with a null in a column of the group is in no group, like a record without a
+key; a record of a stream is then dropped, and counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 NEWEST = Partial("_newest", f"max(struct({', '.join(OURS)}))", "max")
-"""By timestamp first; the coordinates make it one row."""
+"""Orders by timestamp first; the coordinates make the newest row unique."""
 
 
 @touched.register(Aggregate)
@@ -76,7 +76,7 @@ def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
 
 
 def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:
-    """The source's rows at its changed keys, as they are now and as they were; a stream only has new ones."""
+    """The source's rows at its changed keys after and before the span; a stream has only new records."""
     if aggregate.source.is_stream:
         new = new_records(aggregate.source, span)
         return None if new is None else new.where("NOT _deleted"), None
@@ -89,24 +89,24 @@ def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFra
 
 
 def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
-    """All rows, or all records with a value, in one snapshot."""
+    """All rows of the source, or all its records with a value, in one snapshot."""
     if aggregate.source.is_stream:
         return history(aggregate.source, now).where("NOT _deleted")
     return rows(aggregate.source, ALL, now)
 
 
 def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
-    """The groups of source rows, as often as they have rows."""
+    """The groups of source rows, once for each row: the grouping columns."""
     return source.select(*cols(aggregate.by)).where(in_a_group(aggregate))
 
 
 def again(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
-    """Groups computed from the rows they have now."""
+    """The groups computed from their rows after the span."""
     return computed(aggregate, among(members(aggregate, span.after), groups, aggregate.by, span.is_small))
 
 
 def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | None, span: Span) -> DataFrame:
-    """The groups with what they gained added and what they lost taken away."""
+    """The groups with the change added to their partials and the removed rows subtracted; columns as in `touched`."""
     partials = (*fold.partials, NEWEST)
     came = now.withColumn("_part", F.lit("gained"))
     source = came if old is None else came.unionByName(old.withColumn("_part", F.lit("lost")))
@@ -120,7 +120,7 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
     together = were.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
     if old is None:
         return finished(aggregate, fold, together, "_rows > 0")
-    # Of a group whose extreme left, nobody can tell what it has now but all its rows.
+    # Only all rows of a group can tell its new extreme after the old one left.
     found = span.keep(
         finished(aggregate, fold, together, "CASE WHEN _stale AND _rows > 0 THEN NULL ELSE _rows > 0 END")
     )
@@ -132,10 +132,10 @@ def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | No
 
 
 def merged(partial: Partial, kind: DataType) -> Column:
-    """A partial of a group, of the parts it had, gained and lost; an extreme without what was lost."""
+    """A partial merged from a group's old value, gained rows and lost rows; an extreme ignores the lost rows."""
     value = F.col(partial.name)
     if partial.how == "sum":
-        if isinstance(kind, LongType):  # what came, before what went is taken away, may be beyond a bigint
+        if isinstance(kind, LongType):  # the gained sum may exceed a bigint before the lost sum is subtracted
             value = value.cast("decimal(20,0)")
         return F.sum(F.when(F.col("_part") == "lost", -value).otherwise(value)).cast(kind)
     there = F.when(F.col("_part") != "lost", value)
@@ -143,7 +143,7 @@ def merged(partial: Partial, kind: DataType) -> Column:
 
 
 def left(partial: Partial) -> Column:
-    """Whether the row that held a group's extreme left it, and none as extreme came: then it is among the others."""
+    """True if a group lost its extreme and gained none at least as extreme; the new one is among its other rows."""
     value = F.col(partial.name)
     extreme = F.max if partial.how == "max" else F.min
     were, lost, came = (extreme(F.when(F.col("_part") == part, value)) for part in ("were", "lost", "gained"))
@@ -152,7 +152,7 @@ def left(partial: Partial) -> Column:
 
 
 def parts(aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame, *apart: str) -> DataFrame:
-    """The partials of every group of source rows, `apart` by further columns."""
+    """The partials of every group of source rows, separately for each value of the columns `apart`."""
     found = [F.expr(partial.text).alias(partial.name) for partial in partials]
     return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by), *apart).agg(*found)
 
@@ -168,8 +168,8 @@ def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
 
 
 def finished(aggregate: Aggregate | Window, fold: Fold, partials: DataFrame, there: str) -> DataFrame:
-    """One row per group with its aggregates, and the partials to fold the next change into; `_present` is `there`."""
-    # Nothing is computed for a group that went: a quotient by its no rows would fail.
+    """One row per group: the aggregate's columns, `OURS`, the partials, and `_present`, computed by `there`."""
+    # Nothing is computed for a group without rows: an average would divide by zero.
     computed = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
     found = partials.select("*", *computed)
     hidden = [F.col(partial.name) for partial in fold.partials]
@@ -177,7 +177,7 @@ def finished(aggregate: Aggregate | Window, fold: Fold, partials: DataFrame, the
 
 
 def dated(aggregate: Aggregate | Window, found: DataFrame, *more: Column) -> DataFrame:
-    """The aggregate's columns, and ours as they are in the newest row of each group."""
+    """The aggregate's columns, `OURS` from the newest row of each group, and `more`."""
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
     return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)
 

@@ -1,13 +1,15 @@
-"""Two functions per table node: which keys a span touched, and which rows a snapshot has. One per stream node: `emit`.
+"""The operators' interface: `touched` and `rows` for every table node, `emit` for every stream node.
 
-Laws (tests/laws holds every operator to them):
-  Locality   `rows(node, keys, now)` is `rows(node, ALL, now)` cut down to `keys`, one row per key.
+`touched` returns the keys that a span may change, `rows` the rows of a snapshot.
+
+Laws (tests/laws checks them for every operator):
+  Locality   `rows(node, keys, now)` is `rows(node, ALL, now)` restricted to `keys`, one row per key.
   Soundness  a key that is not in `touched(node, span)` has the same row before and after the span.
   Agreement  the rows in `touched(node, span)` are `rows(node, those keys, span.after)`.
-A table that equals its query before a span therefore equals it afterwards, once its touched keys are replaced.
+Therefore a table that equals its query before a span equals it afterwards, once its touched keys are replaced.
 
 One law for streams:
-  Batch invariance  a span cut in time-aligned pieces emits the same records as the whole.
+  Batch invariance  a span cut into time-aligned pieces emits the same records as the whole span.
 """
 
 from __future__ import annotations
@@ -29,117 +31,120 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
 
 OURS = ("_timestamp", "_topic", "_partition", "_offset")
-"""Columns of ours that every row carries: event time, and coordinates of the record that made the row."""
+"""Our columns in every row: event time, and the coordinates of the record that made the row."""
 
 PRESENT = "_present"
-"""In what `touched` returns: false where the key has no row after the span."""
+"""Column of `touched`: false if the key has no row after the span."""
 
 STREAMED = (*OURS, "_batch", "_deleted", "_ordinal")
-"""Columns of ours that a stream's record carries: also the commit it came with, whether it has no value, and which of
-several records of equal coordinates it is."""
+"""Our columns in every record of a stream: `OURS`, the commit that brought the record (`_batch`), whether it has no
+value (`_deleted`), and the order of records with equal coordinates (`_ordinal`)."""
 
 PLACED = (*STREAMED, "_reached")
-"""And the time that its partition, or the stream it was derived from, had reached with it inside the span
-(microseconds; null for a record from before the span): what the merge order goes by."""
+"""`STREAMED`, and `_reached`: the time that the record's partition, or the stream it derives from, had reached at the
+record inside the span (microseconds; null for a record from before the span). The merge order sorts by it."""
 
 IDENTITY = ("_topic", "_partition", "_offset", "_ordinal")
-"""What tells a stream's records apart."""
+"""The columns that identify a record of a stream."""
 
 ALL = None
 """Every key."""
 
 
 class Snapshot(Protocol):
-    """Every input at one position."""
+    """All inputs at one position."""
 
     def stored(self, scan: Scan) -> DataFrame:
         """All rows of a stored table."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """All decoded records of a landing or a stored stream, or all changes of a stored table, `PLACED`."""
+        """All decoded records of a landing or a stored stream, or all changes of a stored table; with `PLACED`."""
 
     def time(self, scan: Scan) -> int | Column | None:
-        """The stream time that a stored table or stream which keeps it had, in microseconds."""
+        """Stream time of a stored table or stream that records it, in microseconds."""
 
 
 class Span(Protocol):
-    """From one position to a later one."""
+    """The changes from one position to a later one."""
 
     @property
     def before(self) -> Snapshot:
-        """Every input at the earlier position."""
+        """All inputs at the earlier position."""
 
     @property
     def after(self) -> Snapshot:
-        """Every input at the later position."""
+        """All inputs at the later position."""
 
     @property
     def is_small(self) -> bool:
-        """Whether what changed is little enough to be sent to every task."""
+        """True if the changes are few enough to be broadcast."""
 
     @property
     def own(self) -> DataFrame:
-        """The rows that the plan's own table has at the earlier position: what a fold starts from."""
+        """The rows of the plan's own table at the earlier position, from which a fold starts."""
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed once if they are few: for what an operator reads more than once."""
+        """The same rows, computed once if they are few: for a frame that an operator reads more than once."""
 
     def is_empty(self, frame: DataFrame) -> bool:
-        """Whether a frame that was kept has no rows; false where that would have to be computed."""
+        """True if a frame from `keep` has no rows; false if it is not computed yet."""
 
     def has_changes(self, scan: Scan) -> bool:
-        """Whether the input changed at all across the span."""
+        """True if the input changed in the span."""
 
     def changes(self, scan: Scan) -> DataFrame:
-        """One row for every key of a stored table that changed: its newest row, or `_present` false."""
+        """One row for every changed key of a stored table: its newest row, or `_present` false."""
 
     def previous(self, scan: Scan) -> DataFrame:
-        """The rows that a stored table had, at the earlier position, at the keys that changed."""
+        """The rows of a stored table at the earlier position, at the changed keys."""
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a landing or a stored stream gained, or the changes of a stored table, `PLACED`."""
+        """The new records of a landing or a stored stream, or the changes of a stored table; with `PLACED`."""
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:
-        """The records from before the span that may be newer than some of it; None where there are none."""
+        """The records from before the span that may be newer than some in it; None if there are none."""
 
     @property
     def time_before(self) -> int | Column | None:
-        """Stream time at the earlier position, in microseconds; None before any record with a timestamp.
+        """Stream time at the earlier position, in microseconds; None before the first record with a timestamp.
 
-        A column where a frame holds several streams of their own time: operators compute with either.
+        A column if a frame holds several streams, each with its own time: operators accept either.
         """
 
     @property
     def time_after(self) -> int | Column | None:
-        """Stream time at the later position: the greatest timestamp of any source record up to it."""
+        """Stream time at the later position, in microseconds: the greatest timestamp of all source records so far."""
 
     @property
     def seen(self) -> Mapping[str, int | Column]:
-        """By landing, the greatest timestamp in a versioned table at the earlier position, in microseconds."""
+        """For each landing, the greatest timestamp in a versioned table at the earlier position, in microseconds."""
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """The columns that keep streams of their own time apart, where a frame holds several."""
+        """The columns that identify each stream, if a frame holds several streams with their own time."""
 
 
 @singledispatch
 def touched(node: Node, span: Span) -> DataFrame | None:  # noqa: ARG001  # each operator registers its own
-    """Every key whose row may differ across the span, with the row it has afterwards (or `_present` false).
+    """Every key whose row may differ across the span, with its row after the span, or `_present` false.
 
-    One row per key. None where nothing that the node reads has moved.
+    One row per key: the node's columns, `OURS`, `_present`, and a fold's partials. None if no input changed.
     """
     raise TypeError(f"no operator is registered for {type(node).__name__}")
 
 
 @singledispatch
 def rows(node: Node, keys: DataFrame | None, now: Snapshot) -> DataFrame:  # noqa: ARG001  # as above
-    """The rows at `keys` (a frame of the node's key columns, few), or at ALL keys, in one snapshot."""
+    """The rows of one snapshot at `keys` (a frame of the node's key columns, few rows), or at ALL keys.
+
+    Columns: the node's, `OURS`, and a fold's partials.
+    """
     raise TypeError(f"no operator is registered for {type(node).__name__}")
 
 
 @singledispatch
 def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
-    """The rows that touched keys, which are `keys`, had before the span. Cheap where change feeds hold them."""
+    """The rows that touched keys (`keys`) had before the span. This is cheap if change feeds hold them."""
     if span.is_small:
         return rows(node, keys, span.before)
     return among(rows(node, ALL, span.before), keys, node.key, broadcast=False)
@@ -147,16 +152,17 @@ def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
 
 @singledispatch
 def records(node: Node, read: Callable[[Node], DataFrame]) -> DataFrame:  # noqa: ARG001  # as above
-    """The records of a stateless stream, `PLACED`, that come of what `read` finds in its inputs.
+    """The records of a stateless stream, with `PLACED`, computed from the records that `read` returns for its inputs.
 
-    A record of the stream comes of one record of an input, so what a span adds comes of what the inputs gained.
+    A record of the stream derives from one record of an input. So the records that a span adds derive from the new
+    records of the inputs.
     """
     raise TypeError(f"no operator is registered for streams of {type(node).__name__}")
 
 
 @singledispatch
 def emit(node: Node, span: Span) -> DataFrame:
-    """The records that a span adds to a stream, `PLACED`."""
+    """The records that a span adds to a stream; with `PLACED`."""
 
     def read(source: Node) -> DataFrame:
         if not isinstance(source, Scan):
@@ -168,25 +174,28 @@ def emit(node: Node, span: Span) -> DataFrame:
 
 @singledispatch
 def dropped(node: Node, span: Span) -> DataFrame | None:
-    """The new records that have no part in a stream, with `_reason`. None where an operator drops nothing."""
+    """The new records that a stream drops; None if it never drops any.
+
+    Columns: `IDENTITY`, `_timestamp`, `_reached` (microseconds), and `_reason` (string).
+    """
     found = [before for source in node.sources if (before := dropped(source, span)) is not None]
     return reduce(DataFrame.unionByName, found) if found else None
 
 
 def refused(found: DataFrame, reason: Column) -> DataFrame:
-    """Those of some records for which there is a reason."""
+    """The records that have a reason to be dropped; columns as in `dropped`."""
     told = found.select(*cols(IDENTITY), F.col("_timestamp"), F.col("_reached"), reason.alias("_reason"))
     return told.where("_reason IS NOT NULL")
 
 
 def refused_of(source: Node, span: Span, reason: Column) -> DataFrame:
-    """Those of a stream's new records for which there is a reason, and what the stream itself dropped."""
+    """The new records of a stream that have a reason to be dropped, and those that the stream itself dropped."""
     here, before = refused(emit(source, span), reason), dropped(source, span)
     return here if before is None else before.unionByName(here)
 
 
 def history(node: Node, now: Snapshot) -> DataFrame:
-    """All records of a stateless stream up to a snapshot."""
+    """All records of a stateless stream up to a snapshot; with `PLACED`."""
 
     def read(source: Node) -> DataFrame:
         assert isinstance(source, Scan), "what a lookup or a join within windows emitted is read where it is stored"
@@ -210,17 +219,17 @@ def overlapping_records(node: Node, span: Span) -> DataFrame | None:
 
 
 def new_records(node: Node, span: Span) -> DataFrame | None:
-    """The records that a span adds to a stream. None where no input that drives it has moved."""
+    """The records that a span adds to a stream; with `PLACED`. None if no input that drives it changed."""
     return emit(node, span) if any(span.has_changes(scan) for scan in node.drivers) else None
 
 
 def is_idle(node: Node, span: Span) -> bool:
-    """Whether a span brings an operator neither records nor time, which may go on where a filter left its record."""
+    """True if the span adds no records and stream time is unchanged; a filtered record advances stream time too."""
     return not any(span.has_changes(scan) for scan in node.drivers) and bool(span.time_before == span.time_after)
 
 
 def col(name: str, of: str | None = None) -> Column:
-    """A column by its exact name, of an aliased frame if `of` is given."""
+    """A column by its exact name; of the aliased frame `of`, if given."""
     return F.col(quoted(name) if of is None else f"{of}.{quoted(name)}")
 
 
@@ -230,22 +239,22 @@ def cols(names: Iterable[str], of: str | None = None) -> list[Column]:
 
 
 def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
-    """The rows of a frame at few keys, or all of them."""
+    """The rows of a frame at a few keys, or all rows if `keys` is None."""
     return frame if keys is None else among(frame, keys, key, broadcast=True)
 
 
 def among(frame: DataFrame, keys: DataFrame, key: Iterable[str], broadcast: bool) -> DataFrame:
-    """The rows of a frame at some keys; few of them are sent to every task."""
+    """The rows of a frame at some keys; `broadcast` sends the keys to every task."""
     return frame.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
 
 
 def or_absent(keys: DataFrame, found: DataFrame, node: Node) -> DataFrame:
-    """One row for every key: the one found there, or `_present` false."""
+    """One row for every key: the row found, or `_present` false. Columns: the node's, `OURS`, `_present`."""
     there = found.withColumn("_found", F.lit(True))
     pairs = keys.join(there, list(node.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
     return pairs.select(*cols(column.name for column in node.columns), *cols(OURS), PRESENT)
 
 
 def present(frame: DataFrame) -> DataFrame:
-    """The keys that have a row."""
+    """The rows that are present, without `_present`."""
     return frame.where(PRESENT).drop(PRESENT)

@@ -1,4 +1,4 @@
-"""What the records of a table's stream tell those who look its rows up."""
+"""The changes of a table that its records make, for as-of lookups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def changed(right: Node, told: DataFrame) -> DataFrame:
-    """The changes that records make to a table, or to a view of it, one for every one with a key; with `PLACED`."""
+    """One change of a table, or of a view, for every record with a key. Columns: `right`'s, `PLACED`, `_present`."""
     if isinstance(right, Select):
         return selected(right, changed(right.source, told), *(name for name in PLACED if name not in OURS))
     keyed = told.where(" AND ".join(f"`{name}` IS NOT NULL" for name in right.key))
@@ -25,7 +25,7 @@ def changed(right: Node, told: DataFrame) -> DataFrame:
 
 
 def newer(right: Node, told: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    """What is told, without what an earlier record overtook: one that is decoded again is behind those after it."""
+    """The records without those of a lower offset than an earlier record, such as a record decoded again."""
     if earlier is None:
         return told
     while isinstance(right, Select):
@@ -37,5 +37,5 @@ def newer(right: Node, told: DataFrame, earlier: DataFrame | None) -> DataFrame:
 
 
 def row(right: Node) -> Column:
-    """What a select list may take of the right side."""
+    """The right side's columns that a select list may use, as a struct."""
     return F.struct(*cols(column.name for column in right.columns), *cols(OURS))

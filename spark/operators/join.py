@@ -1,9 +1,10 @@
-"""Primary-key, foreign-key and global joins: one lookup by the right side's primary key.
+"""Primary-key, foreign-key and global joins: each left row looks up a right row by the right side's primary key.
 
-Touched are the left keys that changed, and the left keys that look up a right key that changed; a moved foreign key
-is a changed left key already. `drive="left"` leaves the second half out (KIP-99), "both" is what KIP-314 asked for.
-A null foreign key finds nothing: no row in an inner join, a null right side in a left join. An outer join, over equal
-keys, looks every key that changed on either side up on both.
+The touched keys are the changed left keys, and the left keys that look up a changed right key. A left row whose
+foreign key changes is a changed left key already. `drive="left"` leaves out the second kind (KIP-99); `drive="both"`
+is what KIP-314 requested.
+A null foreign key finds nothing: an inner join has no row, a left join has nulls on the right. An outer join is over
+equal keys: it looks up every key that changed on either side, on both sides.
 """
 
 from __future__ import annotations
@@ -66,32 +67,35 @@ def _(join: Join, keys: DataFrame | None, now: Snapshot) -> DataFrame:
 
 
 def kept(side: Node, span: Span) -> DataFrame | None:
-    """What is touched on one side. It is read several times, and a chain of joins would multiply that."""
+    """The touched rows of one side, from `Span.keep`: they are read several times, and chained joins multiply that."""
     found = touched(side, span)
     return None if found is None else span.keep(found)
 
 
 def with_on(join: Join, left: DataFrame) -> DataFrame:
-    """The left rows with the right key they look up, as `_on0`, `_on1` and so on; null where the row is absent."""
+    """The left rows with the right key they look up, as `_on0`, `_on1` and so on; null if the row is absent."""
     on = [F.expr(f"CASE WHEN {PRESENT} THEN {text} END").alias(f"_on{i}") for i, text in enumerate(join.on)]
     return left.alias("left").select("*", *on)
 
 
 def looked_up(join: Join, left: DataFrame) -> DataFrame:
-    """The right keys that left rows look up, as often as they do."""
+    """The right keys that left rows look up, once for each left row; named as the right side's key."""
     on = [F.col(f"_on{i}").alias(name) for i, name in enumerate(join.right.key)]
     return with_on(join, left).select(*on)
 
 
 def looking_up(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> DataFrame:
-    """The left rows that look up one of some right keys."""
+    """The left rows that look up one of the right rows' keys."""
     keys = right.select(*(col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)))
     on = F.expr(" AND ".join(f"({text}) = _key{i}" for i, text in enumerate(join.on)))
     return left.alias("left").join(F.broadcast(keys) if broadcast else keys, on, "left_semi")
 
 
 def joined(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> DataFrame:
-    """One row per left row, with what it looks up; absent where it, or in an inner join its right row, is missing."""
+    """One row per left row, with the right row it looks up. Columns: the join's, `OURS`, `_present`.
+
+    `_present` is false if the left row is absent, or if an inner join finds no right row.
+    """
     keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
     found = right.select("*", *keys, F.lit(True).alias("_found")).alias("right")
     on = F.expr(" AND ".join(f"left._on{i} = right._key{i}" for i in range(len(join.on))))
@@ -107,7 +111,7 @@ def joined(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> Da
 
 
 def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, span: Span) -> DataFrame | None:
-    """Outer: the keys that changed on either side, each with the row it has now."""
+    """Outer join: the keys that changed on either side, each with its row after the span, or `_present` false."""
     changed = [] if left is None else [left.select(*cols(join.key))]
     changed += [] if right is None else [right.select(*renamed(join.right.key, join.key))]
     if not changed:
@@ -117,7 +121,10 @@ def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, s
 
 
 def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
-    """One row per key of either side; a row that only the right side has takes its coordinates from there."""
+    """One row per key of either side: the join's columns and `OURS`.
+
+    The coordinates are those of the left row, or of the right row if there is no left one.
+    """
     keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
     pairs = left.alias("left").join(
         right.select("*", *keys).alias("right"),
@@ -137,5 +144,5 @@ def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def renamed(names: tuple[str, ...], others: tuple[str, ...]) -> list[Column]:
-    """Columns by the names that the other side has for them."""
+    """Columns renamed to the other side's names."""
     return [col(name).alias(other) for name, other in zip(names, others, strict=True)]

@@ -1,13 +1,14 @@
 """The newest record of every key of a stream: `table`, `global_table`, and `to_table`.
 
-Newest is by offset within a partition. A key that lives in several partitions takes, of the last records that one
-landing step found in each, the one with the greatest (timestamp, partition, offset); a later landing step goes before
-an earlier one. So a step needs only the records it gained: a key's newest record is always among them, or, where a
-landing step was taken in pieces, among those of that landing step.
+In a partition the newest record is the one with the greatest offset. If a key has records in several partitions, each
+landing step contributes the last record of each partition, and the one with the greatest (timestamp, partition,
+offset) is the newest. A later landing step takes precedence over an earlier one. So a step needs only its new records:
+they contain the newest record of each of their keys. If a landing step was taken in pieces, the other records of that
+landing step are needed too.
 
-It is not where several topics are merged, whose landing steps have no order between them, nor where a stream took
-another key, whose records come from several partitions, nor in a versioned table, where the timestamp alone decides.
-There a step reads all records of the keys that it gained records of, and orders the last ones of each partition by
+This does not hold in three cases: several merged topics, whose landing steps have no common order; a stream with
+another key, whose records come from several partitions; and a versioned table, where the timestamp alone decides.
+There a step reads all records of the keys that have new records, and orders the last ones of each partition by
 (timestamp, topic, partition, offset).
 """
 
@@ -72,12 +73,12 @@ def has_key(latest: Latest) -> str:
 
 
 def keyed(latest: Latest, source: DataFrame) -> DataFrame:
-    """The records that have a key: the others are no rows."""
+    """The records that have a key; the others make no row."""
     return source.where(has_key(latest))
 
 
 def newest(latest: Latest, source: DataFrame) -> DataFrame:
-    """One row per key; a record without a value is an absence."""
+    """One row per key: the node's columns, `OURS`, and `_present`, which is false for a record without a value."""
     key = cols(latest.key)
     columns = [column.name for column in latest.columns]
     record = F.struct(
@@ -97,7 +98,7 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
 
 
 def order(latest: Latest) -> tuple[str, ...]:
-    """What makes a record newer than another, first things first."""
+    """The columns that order records from old to new, the most significant first."""
     if latest.source.of_changes:
         return ("_batch", "_ordinal", *OURS)
     return ("_batch", *OURS, "_ordinal") if latest.by_arrival else (*OURS, "_ordinal")

@@ -1,10 +1,10 @@
-"""A stream joined to a table: every record looks a row up, and the table's changes drive nothing (KIP-99).
+"""A stream joined to a table: every record looks a row up, and changes of the table emit nothing (KIP-99).
 
-Where the table holds the newest records of a stream, as a topic's table does, a record sees it as it was at the
-record's own place in the merge order, or of a versioned table the row of the record's own event time; anything else,
-such as a global table, is read at the pin that the commit names.
-A record without a value is no event. One that looks up a null finds nothing: it is dropped, or, in a left join,
-keeps its place with nulls on the right (KIP-962).
+If the table holds the newest records of a stream, as a topic's table does, a record sees the table as it was at the
+record's own place in the merge order. In a versioned table it sees the row that was valid at its own event time. Any
+other table, such as a global table, is read at the pin that the commit names.
+A record without a value is dropped. A record with a null lookup key finds nothing: an inner join drops it, a left join
+emits it with nulls on the right (KIP-962).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _(lookup: Lookup, span: Span) -> DataFrame:
 
 
 def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:
-    """Every record (`_left`) with the row it looks up (`_right`; null: none)."""
+    """Every record (`_left`), its lookup key (`_on0` and so on), and the row it finds (`_right`; null if none)."""
     keys = [col(name).alias(f"_key{i}") for i, name in enumerate(lookup.right.key)]
     table = right.select(*keys, row(lookup.right).alias("_right"))
     on = F.expr(" AND ".join(f"_on{i} = _key{i}" for i in range(len(keys))))
@@ -85,7 +85,7 @@ def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def as_of(lookup: Lookup, pairs: DataFrame, changes: DataFrame) -> DataFrame:
-    """The pairs again, where a record sees the newest change of its row before its own place, if there is one."""
+    """The pairs with `_right` from the newest change of the row before the record's own place, if there is one."""
     ons = [f"_on{i}" for i in range(len(lookup.on))]
     keys = [col(name).alias(on) for name, on in zip(lookup.right.key, ons, strict=True)]
     told = changes.select(
@@ -101,7 +101,7 @@ def as_of(lookup: Lookup, pairs: DataFrame, changes: DataFrame) -> DataFrame:
 
 
 def chosen(lookup: Lookup, pairs: DataFrame) -> DataFrame:
-    """The join's columns; a record keeps its own time, coordinates and place."""
+    """The join's columns and `PLACED`; a record keeps its own time, coordinates and place."""
     there = pairs if lookup.how == "left" else pairs.where("_right IS NOT NULL")
     sides = there.select(F.col("_left").alias("left"), F.col("_right").alias("right"))
     ours = [F.col(f"left.{name}").alias(name) for name in PLACED]

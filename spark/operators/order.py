@@ -1,11 +1,11 @@
-"""The merge order of a span's records, and stream time in it (KIP-353).
+"""The merge order of a span's records, and stream time in that order (KIP-353).
 
-Kafka Streams takes, of all records that are there, the one with the smallest timestamp at the head of its partition.
-In closed form: by the running maximum of the timestamps in the record's partition, begun with the span; then tables
-before streams and the left side before the right, then topic, partition, offset. Stream time at a record is the
-greatest timestamp up to it, so it is the greater of stream time before the span and the record's own running maximum:
-a window per partition, never a sort of the whole.
-A derived record has the place of the record that triggered it: it was stored with the time reached there.
+Kafka Streams takes, among the records at the heads of the partitions, the one with the smallest timestamp. In closed
+form, records sort by the running maximum of the timestamps in their partition, which starts anew with the span; then
+tables before streams and the left side before the right; then by topic, partition, offset. Stream time at a record is
+the greatest timestamp up to it. So it is the greater of stream time before the span and the record's own running
+maximum, which needs a window per partition and no global sort.
+A derived record has the place of the record that triggered it: it is stored with the time reached there.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from spark.operators.algebra import Span
 
 TABLE, LEFT, RIGHT = 0, 1, 2
-"""The rank of a source among records that reached the same time."""
+"""The rank of a source among records that reached the same time: smaller comes first."""
 
 BITS = 16
-"""Of a number made of two, those of the second: so many elements of a record, partners of a trigger, rows of a commit
-that come of one record, are told apart in their order."""
+"""The low bits of a combined number, for its second part: up to 65,536 elements of a record, partners of a trigger, or
+rows that one record changes in a commit, are numbered in their order."""
 
 WHOLE = 58
-"""The bits that a number made of two may have, and still be doubled a few times. Longer ones are a hash."""
+"""The bits of an exact combined number, which can then be doubled a few times in a bigint. Longer ones are hashed."""
 
 
 def reached(records: DataFrame, by_time: bool = False) -> DataFrame:
-    """A span's records of one source with `_reached`: those without key or value count as well.
+    """A span's records of one source with `_reached` (microseconds), to which records without key or value count too.
 
-    `by_time` says that they are rows of windows, and those of one commit came as their windows closed.
+    `by_time`: the records are rows of windows, and those of one commit are in the order in which their windows closed.
     """
     order = ("_batch", *(("_window_end", "_timestamp") if by_time else ()), "_offset", "_ordinal")
     partition = Window.partitionBy("_topic", "_partition").orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
@@ -49,19 +49,19 @@ def micros(name: str = "_timestamp") -> Column:
 
 
 def millis(microseconds: Column) -> Column:
-    """Microseconds in whole milliseconds."""
+    """Microseconds as whole milliseconds."""
     return F.unix_millis(F.timestamp_micros(microseconds))
 
 
 def from_zero(ordinal: Column) -> Column:
-    """An ordinal as a number from 0: what a join emitted alone has one below."""
+    """An ordinal as a number from 0: a record that an outer stream join emits without a partner has a negative one."""
     return F.when(ordinal < 0, -2 * ordinal - 1).otherwise(2 * ordinal)
 
 
 def of_both(one: Column, other: Column) -> Column:
-    """One number for every pair of numbers from 0, by the first and then the second.
+    """One number for every pair of numbers from 0, ordered by the first, then the second.
 
-    Where it would be too long it is a hash: of the few records that have the same coordinates, no two have the same.
+    A pair that is too long is hashed. Only the few records with equal coordinates must differ.
     """
     fits = (one < 2 ** (WHOLE - BITS)) & (other < 2**BITS)
     hashed = F.xxhash64(one, other).bitwiseAND(2**WHOLE - 1) + 2**WHOLE
@@ -71,8 +71,8 @@ def of_both(one: Column, other: Column) -> Column:
 def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Changes of a table, each with the `_batch` of its commit, as records with `_ordinal`, which grows by commit.
 
-    What a commit put there is behind what it took away: under another key, both may be one key's. The rows that one
-    record changed, as of all who look it up, have its coordinates: they are numbered, by their key.
+    In a commit, deletions come before new rows: under another key, both may belong to one key. The rows that one record
+    changed, such as all rows that look it up, have its coordinates. They are numbered in the order of their key.
     """
     alike = Window.partitionBy("_batch", "_deleted", "_topic", "_partition", "_offset").orderBy(*map(quoted, key))
     commit = 2 * F.col("_batch") + F.when(F.col("_deleted"), 0).otherwise(1)
@@ -80,7 +80,7 @@ def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def place(rank: int) -> Column:
-    """Where a record stands: smaller comes earlier, and what was there before the span comes first."""
+    """A record's place in the merge order: smaller comes first, and null `_reached` (before the span) before all."""
     return F.struct(
         F.col("_reached").alias("reached"),
         F.lit(rank).alias("rank"),
@@ -95,12 +95,16 @@ def stream_time(span: Span) -> Column:
 
 
 def arrivals(records: DataFrame, span: Span) -> DataFrame:
-    """One row: `time`, the greatest timestamp of some records, their number, and how far behind (microseconds)."""
+    """One row about some records: `what` (null), `time`, `records`, `lateness` and `latest`.
+
+    `time` is their greatest timestamp and `records` their number; `lateness` is the sum, and `latest` the maximum, of
+    the time by which they are before stream time. Times are in microseconds.
+    """
     behind = F.greatest(stream_time(span) - micros(), F.lit(0))
     return records.agg(
         F.lit(None).cast("string").alias("what"),
         F.max(micros()).alias("time"),
         F.count(F.lit(1)).alias("records"),
-        F.coalesce(F.sum(behind.cast("double")), F.lit(0.0)).alias("lateness"),  # a bigint overflows: 5,000 clocks at 0
+        F.coalesce(F.sum(behind.cast("double")), F.lit(0.0)).alias("lateness"),  # 5,000 clocks at 0 overflow a bigint
         F.coalesce(F.max(behind), F.lit(0)).alias("latest"),
     )

@@ -1,4 +1,4 @@
-"""A stored table: its change feed says what was touched."""
+"""A stored table: its change feed holds the touched keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`filter` and `map_values`: a row that stops matching is an absence, the key stays. And `select_key`, on streams."""
+"""`filter` and `map_values`, and on streams `select_key`. A row that stops matching is absent; its key stays."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _(select: Select, read: Callable[[Node], DataFrame]) -> DataFrame:
 
 
 def of_rows(select: Select, source: DataFrame) -> DataFrame:
-    """The rows selected of rows that are all there."""
+    """The selected rows of a frame in which every row is present. Columns: the node's and `OURS`."""
     return present(selected(select, source.withColumn(PRESENT, F.lit(True))))
 
 
 def selected(select: Select, source: DataFrame, *more: str) -> DataFrame:
-    """One row per source row, which takes `more` columns along."""
+    """One row per source row: the node's columns, `OURS`, `_present`, and the source's columns `more`."""
     kept = (
         PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
     )
@@ -67,7 +67,7 @@ def selected(select: Select, source: DataFrame, *more: str) -> DataFrame:
 
 
 def computed(select: Select, there: str) -> list[Column]:
-    """The selected columns. Nothing is computed where nothing is there: under ANSI rules it could fail."""
+    """The selected columns; null for an absent row, whose values could fail to compute under ANSI rules."""
     return [
         F.expr(quoted(name) if name in select.key else f"CASE WHEN {there} THEN {text} END").alias(name)
         for name, text in select.select

@@ -1,12 +1,12 @@
-"""Sessions of a stream's records: in a group, the time from a first to a last, with no gap longer than one length.
+"""Sessions of a stream's records: in a group, the time from a first record to a last one, without a longer gap.
 
-A session is open until stream time, less gap and grace, has passed its end. A record that is as far behind where it
-comes is late, and dropped; otherwise it reaches back by the gap, but not to what is closed where it comes, and what it
-reaches is of its session. Of two records the later in time reaches the earlier, whichever came first: one that comes
-late is itself open, hence not behind what was open before. So which records are together depends on the order of the
-records alone, not on how they were cut into spans, and sessions never overlap.
-What a span adds is folded into the open sessions: their rows are all that is remembered, and closed ones stay.
-(Kafka Streams takes a late record where an open session reaches as far back.)
+A session is open until stream time minus gap and grace has passed its end. A record is late, and dropped, if stream
+time at its own place, minus gap and grace, has passed it. Any other record reaches back by the gap, but not to what is
+closed at its place. What it reaches is in its session. Of two records, the one with the later time reaches the other,
+in whatever order they arrive: an out-of-order record is itself open, hence not before what was open already. So the
+sessions depend only on the order of the records, not on how they were cut into spans, and sessions never overlap.
+A span's records are folded into the open sessions. The rows of these are the only state. Closed sessions do not change.
+(Kafka Streams accepts a late record if an open session reaches back to it.)
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ if TYPE_CHECKING:
 
 START, END = (column.name for column in WINDOW_BOUNDS)
 
-# All times here are in milliseconds. What is put together are the new records of one time, and the sessions that they
-# may reach: from `_start` to `_end`, reaching back to `_low`. `_part` tells one from the other, as in a fold.
+# All times here are in milliseconds. The parts of a session are the new records of one time, and the sessions they may
+# reach: from `_start` to `_end`, reaching back to `_low`. `_part` is "gained" or "were", as in a fold.
 
 
 def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
-    """The sessions that a span makes or changes, and the keys of those that are part of another one now.
+    """The sessions that a span adds or changes, and, with `_present` false, those merged into another session.
 
     Args:
-        window: what makes sessions of what.
+        window: the sessions' definition.
         span: the span.
-        records: those that it adds and that are not late, each with its time (`_at`) and with what stream time less
-            grace had passed where it came (`_passed`).
+        records: the new records that are not late, with event time (`_at`) and stream time minus grace at their place
+            (`_passed`), in milliseconds.
+
+    Returns:
+        Columns as in `touched`.
     """
     assert window.fold is not None, "what does not fold is refused when the topology is built"
     partials = (*window.fold.partials, NEWEST)
@@ -57,7 +60,7 @@ def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
         reachable = reachable.where(~_is_closed(window.size + window.grace, span.time_before))
         reachable = reachable.withColumn(NEWEST.name, F.struct(*cols(OURS)))
         start, end = F.unix_millis(START), F.unix_millis(END)
-        # No two of them reach each other: they would be one.
+        # No two stored sessions reach each other: they would be one session.
         found = new.unionByName(_parts(window, reachable, start, end, start - window.size, "were"))
     net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
     together = (
@@ -86,7 +89,10 @@ def _parts(window: Window, found: DataFrame, start: Column, end: Column, low: Co
 
 
 def numbered(window: Window, found: DataFrame) -> DataFrame:
-    """What is put together, with the number of its session in its group: one begins where nothing later reaches."""
+    """The parts with `_session`, the number of their session in the group.
+
+    A session begins at a part if neither it nor a later one reaches back to the parts before it.
+    """
     by_start = Over.partitionBy(*cols(window.by)).orderBy("_start", "_end")
     before = F.max("_end").over(by_start.rowsBetween(Over.unboundedPreceding, -1))
     reached = F.min("_low").over(by_start.rowsBetween(0, Over.unboundedFollowing))
@@ -95,7 +101,7 @@ def numbered(window: Window, found: DataFrame) -> DataFrame:
 
 
 def _gone(window: Window, changed: DataFrame) -> DataFrame:
-    """The keys of sessions whose bounds are others now."""
+    """The old keys of sessions whose bounds changed, with `_present` false."""
     went = changed.select(
         *cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_were").alias("_was")
     )
@@ -105,7 +111,7 @@ def _gone(window: Window, changed: DataFrame) -> DataFrame:
 
 
 def _is_closed(wait: int, time: int | Column | None) -> Column:
-    """Whether a session's end is so much behind a stream time (microseconds)."""
+    """True if a session's end is more than `wait` milliseconds before stream time (`time`, microseconds)."""
     return F.col(END) < F.timestamp_millis(millis(F.lit(time).cast("bigint")) - wait)
 
 
@@ -118,7 +124,7 @@ def _(closed: ClosedSessions, span: Span) -> DataFrame | None:
     if not span.has_changes(scan):
         return None if bool(before == span.after.time(scan)) else newly
     now = _is_closed(closed.wait, span.after.time(scan))
-    changes = span.changes(scan)  # of closed sessions, only a rebuild makes any
+    changes = span.changes(scan)  # only a rebuild changes closed sessions
     changed = changes.withColumn(PRESENT, F.col(PRESENT) & now)
     return newly.join(changes, list(closed.key), "left_anti").unionByName(changed)
 

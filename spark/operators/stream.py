@@ -1,7 +1,7 @@
 """Streams: the records of a landing or a stored stream, the changes of a table, `merge`, and `flat_map`.
 
-What did not decode is no record of a stream. A table's changes are as many as its commits tell apart: what a step took
-in at once is one change of a key.
+A record that did not decode is not in a stream. A table has one change per key and commit: all that a step did to a key
+is one change.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def _(node: Explode, read: Callable[[Node], DataFrame]) -> DataFrame:
     each = source.select(
         *cols(others), *cols(PLACED), F.expr(f"posexplode({quoted(node.column)}) AS (_element, {quoted(node.column)})")
     )
-    nth = of_both(from_zero(F.col("_ordinal")), F.col("_element"))  # whatever was exploded or merged before
+    nth = of_both(from_zero(F.col("_ordinal")), F.col("_element"))  # the source may be exploded or merged already
     return each.withColumn("_ordinal", nth).select(*cols(column.name for column in node.columns), *cols(PLACED))

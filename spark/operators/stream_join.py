@@ -1,11 +1,11 @@
-"""Two streams joined: pairs of records of one key whose times are near each other.
+"""Joins of two streams: pairs of records of one key whose event times are within a window.
 
-A record is open while its time, what its side may have to wait for, and grace are not behind stream time. A record
-that is not open when it arrives is late, and dropped. Otherwise it is paired with every open record of the other side
-that is within the window; the later of the two triggers the pair, with stream time at its own place. A record of an
-outer side that never had a pair gets a row of its own when stream time closes it. So what is emitted depends on the
-order of the records alone, not on how they were cut into spans: nothing but stream time is remembered. Earlier records
-are read from where they landed, as far back as one can be open; whether one had a pair is in the rows emitted before.
+A record is open until stream time passes its event time plus the longest wait for a partner plus grace. A record that
+is not open when it arrives is late, and dropped. Otherwise it is paired with every open record of the other side
+within the window. The later record of a pair triggers it, with stream time at its own place. A record of an outer side
+without a partner gets a row of its own when stream time closes it. So the output depends only on the order of the
+records, not on how they were cut into spans, and stream time is the only state. Earlier records are read from their
+landing, as far back as a record can be open. The rows emitted before show whether a record had a partner.
 (Kafka Streams has several clocks here, and emits some rows early, or twice: tests/conformance/divergences.yaml.)
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.operators.algebra import Span
     from spark.topology.nodes import Node
 
-# A stored join has `_left` and `_right` besides: the `IDENTITY` of both records, null where one is missing.
+# A stored join also has `_left` and `_right`: the `IDENTITY` of both records, null if there is none.
 
 
 @records.register(StreamJoin)
@@ -59,17 +59,17 @@ def _(join: StreamJoin, span: Span) -> DataFrame:
 
 
 def wait(join: StreamJoin, side: str) -> int:
-    """How long a record of a side stays open, in microseconds: what its partner may be later, and grace."""
+    """How long a record of a side stays open, in microseconds: the longest wait for a partner, plus grace."""
     return 1000 * (max(join.after if side == "left" else join.before, 0) + join.grace)
 
 
 def reach(join: StreamJoin) -> int:
-    """How far behind stream time a record can be and still be open, in microseconds."""
+    """How far before stream time an open record can be, in microseconds."""
     return 1000 * (max(join.before, join.after, 0) + join.grace)
 
 
 def reason(join: StreamJoin, side: str, span: Span) -> Column:
-    """Why a new record of a side has no part in the join; null if it has."""
+    """Why a new record of a side is dropped; null if it is not."""
     node = join.left if side == "left" else join.right
     no_key = F.expr(" OR ".join(f"{quoted(name)} IS NULL" for name in node.key))
     alone = join.how == "outer" or (join.how == "left" and side == "left")
@@ -83,10 +83,11 @@ def reason(join: StreamJoin, side: str, span: Span) -> Column:
 
 
 def open_records(join: StreamJoin, side: str, span: Span) -> DataFrame:
-    """The records of a side that may have a row in this span: `_open_until` in microseconds, and whether `_keyed`.
+    """The records of a side that may have a row in this span.
 
-    New ones that are not dropped, and older ones that were open when the span began: those that were open then were
-    open when they arrived, since stream time only grows.
+    They are the new records that are not dropped, and older ones that were open when the span began. Those were open
+    when they arrived, since stream time only grows. Columns: the stream's, `PLACED`, `_keyed` (its key has no null),
+    `_open_until` and `_at` (stream time at a new record; both in microseconds), and `_new`.
     """
     node = join.left if side == "left" else join.right
     keyed = F.expr(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in node.key)).alias("_keyed")
@@ -103,13 +104,13 @@ def open_records(join: StreamJoin, side: str, span: Span) -> DataFrame:
 
 
 def paired(join: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
-    """The pairs that a record of this span triggers: `left` and `right` as structs, and which is the `_last`."""
+    """The pairs that a record of this span triggers: structs `left` and `right`, and `_last` (the trigger's side)."""
     apart = micros("right._timestamp") - micros("left._timestamp")
     equal = [f"left.{quoted(ours)} = right.{quoted(theirs)}" for ours, theirs in zip(*keys(join), strict=True)]
     on = F.expr(" AND ".join(equal)) & apart.between(-1000 * join.before, 1000 * join.after)
     found = left.alias("left").join(right.alias("right"), on & F.expr("left._new OR right._new"))
     pairs = found.select(side_of("left"), side_of("right"))
-    # Of records that reached the same time the right one stands behind the left one.
+    # Of records that reached the same time, the right one comes after the left one.
     left_last = F.expr("left._new AND (NOT right._new OR left._reached > right._reached)")
     at = F.when(left_last, F.col("left._at")).otherwise(F.col("right._at"))
     both_open = F.least("left._open_until", "right._open_until") >= at
@@ -127,9 +128,10 @@ def side_of(side: str) -> Column:
 
 
 def numbered(pairs: DataFrame) -> DataFrame:
-    """The pairs with `PLACED` of their trigger; those of one trigger are numbered in the order of their partners.
+    """The pairs with the time of the later record, and the coordinates, `_batch` and `_at` of their trigger.
 
-    All pairs of a trigger are of one span. Others may have its coordinates, so its own number is part of theirs.
+    `_ordinal` numbers the pairs of one trigger in the order of their partners. All pairs of a trigger are in one span.
+    Other triggers may have the same coordinates, so `_ordinal` includes the trigger's own ordinal.
     """
     of_left = F.col("_last") == "left"
     trigger = [F.when(of_left, F.col(f"left.{name}")).otherwise(F.col(f"right.{name}")).alias(name) for name in PLACED]
@@ -147,11 +149,11 @@ def numbered(pairs: DataFrame) -> DataFrame:
 
 
 def alone(join: StreamJoin, side: str, ours: DataFrame, theirs: DataFrame, pairs: DataFrame, span: Span) -> DataFrame:
-    """The records of an outer side that this span closed and that never had a pair; at once those without a key."""
+    """The records of an outer side that this span closed without a partner, and those without a key, at once."""
     closed = F.lit(False) if span.time_after is None else F.col("_open_until") < span.time_after
     leaving = ours.where(F.expr("NOT _keyed") | closed)
     found = pairs.select(*(F.col(f"{side}.{name}").alias(name) for name in IDENTITY))
-    if span.time_before is not None:  # a pair is as young as its younger record
+    if span.time_before is not None:  # a pair has the time of its later record
         emitted = span.own.where(F.col("_timestamp") >= F.timestamp_micros(F.lit(span.time_before - reach(join))))
         had = emitted.where(f"_{side} IS NOT NULL").select(f"_{side}.*")
         found = found.unionByName(had)
@@ -160,20 +162,20 @@ def alone(join: StreamJoin, side: str, ours: DataFrame, theirs: DataFrame, pairs
     both = never.alias(side).select(
         *(side_of(side) if name == side else absent.alias(name) for name in ("left", "right"))
     )
-    # It stands where stream time passed it, before the record that made it pass.
+    # Its place is where stream time passes `_open_until`, before the record that advanced stream time.
     at = F.when(F.col(f"{side}._keyed"), F.col(f"{side}._open_until") + 1).otherwise(F.col(f"{side}._at"))
     return both.select(
         "left",
         "right",
         *(F.col(f"{side}.{name}").alias(name) for name in ("_timestamp", *IDENTITY[:3], "_batch")),
-        # Below zero, where no pair is.
+        # Ordinals of pairs are not negative, so these never equal one.
         (-2 * from_zero(F.col(f"{side}._ordinal")) - (1 if side == "left" else 2)).alias("_ordinal"),
         at.alias("_at"),
     )
 
 
 def chosen(join: StreamJoin, found: DataFrame) -> DataFrame:
-    """The join's columns, and those of ours."""
+    """The join's columns, `PLACED`, and `_left` and `_right`."""
     key = dict(zip(*keys(join), strict=True))
     computed = [
         (F.coalesce(f"left.{quoted(name)}", f"right.{quoted(key[name])}") if name in key else F.expr(text)).alias(name)

@@ -1,21 +1,22 @@
-"""A stream that looks a versioned table up: every record sees the row of its own event time (KIP-889, KIP-914).
+"""A stream joined to a versioned table: a record sees the row that was valid at its own event time (KIP-889, KIP-914).
 
-Of the table's records with an earlier place than its own, a record sees the newest one by timestamp that is not newer
-than itself. The table's history bounds that: a record older than the table's own time, which is the greatest timestamp
-among its records so far, less the history, finds its key's newest row or nothing, as in Kafka Streams.
+A record sees the table's newest record by timestamp, among those that precede it in the merge order and are not newer
+than it. The table's history limits this. Table time is the greatest timestamp among the table's records so far. A
+record older than table time minus the history finds the newest row of its key or nothing, as in Kafka Streams.
 
-With grace (KIP-923) a record waits until stream time, which the stream's records alone move, reaches its own time and
-grace. It looks its row up at the place of the record that brought stream time there, and is told there. One that comes
-later than that looks up at once; so does one without a key. Who waits is not stored: stream time only grows, so what it
-had not reached when a span began is waiting, and is read again from where it landed, no further back than the grace.
+With grace (KIP-923) a record waits until stream time reaches its own time plus the grace. Only the stream's own records
+advance that stream time. The record looks its row up at the place of the record that advanced stream time that far, and
+is emitted there. A record that arrives after that looks up at once; so does a record without a key. Waiting records are
+not stored: stream time only grows, so a record waits if stream time had not reached its due time when the span began.
+Waiting records are read again from their landing, no further back than the grace.
 
-What a span reads of the table: the stored rows, which are the newest by timestamp, at the keys looked up; and the
-records of the span. That is enough for a record that is not older than the stored row; and where no row is stored, for
-one that is not older than all that the table had before the span, unless the span brings an older version of the key,
-which a tombstone may be newer than. For the keys of any other record, and for those alone, all records of the table are
-read: how old the version is that it needs nobody knows, since one stays valid until the next one.
-So what is emitted depends on the places and timestamps of records alone, not on how they were cut into spans. The
-table's own time goes from commit to commit, like stream time.
+A span reads the stored rows of the table at the keys looked up, and the table's records in the span. The stored rows
+are the newest by timestamp. These are enough for a record that is not older than the stored row. If no row is stored,
+they are enough for a record that is not older than table time before the span, unless the span brings an older version
+of the key: a tombstone may be newer than that version. For the keys of any other record, and only for those, all
+records of the table are read: the version needed may be of any age, since a version is valid until the next one.
+The output depends only on the places and timestamps of records, not on how they were cut into spans.
+Each commit stores table time, as it stores stream time.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Lookup, Scan
 
 BEFORE = -(2**63)
-"""The time at which a version was there that came before the span."""
+"""The `since` of a version that existed before the span."""
 
 
 def looked_up(lookup: Lookup, span: Span) -> DataFrame:
-    """Every record (`_left`) that looks a row up in this span, with the row it finds (`_right`; null: none)."""
+    """Every record that looks up in this span (`_left`), and the row it finds (`_right`; null if none)."""
     asked = table_time(lookup, span.keep(asking(lookup, span)), span)
     versions = known(lookup, asked, span)
     found = span.keep(newest(lookup, asked, versions))
@@ -67,9 +68,10 @@ def looked_up(lookup: Lookup, span: Span) -> DataFrame:
 
 
 def asking(lookup: Lookup, span: Span) -> DataFrame:
-    """The records that look up in this span (`_left`): which key, as of which `_time`, and the time reached, `_at`.
+    """The records that look up in this span: `_on0`, `_on1` and so on (the key), `_left` (the record), and times.
 
-    And `_seen`, the table's own time before the span. All times are in microseconds.
+    `_time` is the record's event time, `_at` stream time at its lookup, `_seen` table time before the span; all in
+    microseconds.
     """
     [scan] = told_of(lookup)
     new = emit(lookup.left, span).where("NOT _deleted AND _timestamp IS NOT NULL")
@@ -82,11 +84,11 @@ def asking(lookup: Lookup, span: Span) -> DataFrame:
 
 
 def table_time(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
-    """What is asked for, with the table's own time where it is (`_known`): the greatest timestamp among its records."""
+    """The lookups with `_known`: table time at the place of the lookup, in microseconds."""
     assert lookup.as_of is not None
     assert lookup.history is not None
     new = new_records(lookup.as_of, span)
-    # The table's own time is no later than the time reached: in time the history reaches every record.
+    # Table time never exceeds greatest(_seen, _at): if the history covers every record from there, `_seen` is enough.
     if new is None or span.is_empty(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
         return asked.withColumn("_known", F.col("_seen"))
     keyed_of = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in lookup.as_of.key))
@@ -97,13 +99,13 @@ def table_time(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
 
 
 def released(lookup: Lookup, new: DataFrame, span: Span) -> DataFrame:
-    """The new records that do not wait, and of those that do, older ones too, the ones that the span lets go.
+    """The new records that do not wait, and the waiting records, new and older, that this span releases.
 
-    `_reached` is the time that let them go.
+    `_reached` is the stream time of the lookup, in microseconds.
     """
     assert lookup.grace is not None
     moved = [scan for scan in lookup.left.drivers if span.has_changes(scan)]
-    if not moved:  # nothing passes but with a record
+    if not moved:  # only a record advances stream time
         return new
     keyless = F.expr(" OR ".join(f"({text}) IS NULL" for text in lookup.on))
     found = new.withColumn("_due", F.when(~keyless & (due(lookup) > stream_time(span)), due(lookup)))
@@ -126,7 +128,7 @@ def due(lookup: Lookup) -> Column:
 
 
 def known(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
-    """The versions that may be the ones that are asked for."""
+    """The versions that the lookups may need; columns as in `as_versions`."""
     assert lookup.as_of is not None
     keys = asked.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct()
     stored = rows(lookup.right, span.keep(keys) if span.is_small else ALL, span.before)
@@ -140,7 +142,7 @@ def known(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
 
 
 def earlier(lookup: Lookup, asked: DataFrame, stored: DataFrame, new: DataFrame, span: Span) -> DataFrame | None:
-    """All versions from before the span, of the keys that are asked for others than the stored ones; None: of none."""
+    """All versions from before the span, at the keys whose stored row may not be enough; None if there are none."""
     assert lookup.as_of is not None
     [scan] = told_of(lookup)
     if span.seen.get(scan.table) is None:
@@ -158,7 +160,10 @@ def earlier(lookup: Lookup, asked: DataFrame, stored: DataFrame, new: DataFrame,
 
 
 def as_versions(lookup: Lookup, told: DataFrame) -> DataFrame:
-    """Rows of a table as versions: of which key and time, in which order, since when, and what is there then."""
+    """Rows of a table as versions: the key (`_on0` and so on), `_time`, `_order`, and `_told` (since, present, row).
+
+    Times are in microseconds. `since` is the stream time from which the version exists.
+    """
     keys = [col(name).alias(on) for on, name in keyed(lookup)]
     since = F.coalesce(F.col("_reached").cast("bigint"), F.lit(BEFORE)).alias("since")
     version = F.struct(since, F.col(PRESENT), row(lookup.right).alias("row")).alias("_told")
@@ -167,9 +172,9 @@ def as_versions(lookup: Lookup, told: DataFrame) -> DataFrame:
 
 
 def newest(lookup: Lookup, asked: DataFrame, versions: DataFrame) -> DataFrame:
-    """What is asked for, each with the newest version (`_told`) that is not newer, wherever that stands.
+    """The lookups, each with the newest version (`_told`) that is not newer than the record, whatever its place.
 
-    `_newer` is the time since when there is one that is it too old for; null: never.
+    `_newer` is the stream time (microseconds) from which a newer version than the record's exists; null if none.
     """
     by_time = Window.partitionBy(*ons(lookup)).orderBy("_time", F.col("_left").isNotNull(), "_order")
     until = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -180,7 +185,7 @@ def newest(lookup: Lookup, asked: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def unforeseen(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
-    """The same, where the newest version came only later: those look through all the versions of their key."""
+    """The lookups with `_told` corrected where that version came after the lookup: all versions of the key are read."""
     if span.is_empty(found.where("_told.since > _at")):
         return found
     keys = [F.col(on).alias(f"{on}_of") for on in ons(lookup)]
@@ -196,16 +201,16 @@ def unforeseen(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span
 
 
 def forgotten(lookup: Lookup) -> Column:
-    """Whether the table's history does not reach a record, and what it would find is not its key's newest."""
+    """True if the history does not cover the record and a newer version of its key exists at its lookup."""
     assert lookup.history is not None
     beyond = F.col("_time") < F.col("_known") - 1000 * lookup.history
     return beyond & (F.col("_newer") <= F.col("_at"))
 
 
 def beside(asked: DataFrame, at: str, marks: DataFrame, span: Span, later: bool) -> DataFrame:
-    """Rows with the least `_mark` of the marks that are not before a time of theirs, or the greatest not behind it.
+    """As-of join: adds `_mark`, the least mark at or after each row's time in column `at` (`later`).
 
-    A null has none. The times alone are put in one order, each once.
+    Without `later`, the greatest mark at or before it. A null time has no mark. Only distinct times are sorted.
     """
     by = list(span.apart)
     times = asked.select(*by, F.col(at).alias("_when"), F.lit(None).cast("bigint").alias("_mark"))
@@ -221,16 +226,16 @@ def beside(asked: DataFrame, at: str, marks: DataFrame, span: Span, later: bool)
 
 
 def told_of(lookup: Lookup) -> tuple[Scan, ...]:
-    """The landing whose records the table is of."""
+    """The landing whose records make the table."""
     assert lookup.as_of is not None
     return lookup.as_of.drivers
 
 
 def ons(lookup: Lookup) -> list[str]:
-    """The columns that hold the key looked up."""
+    """The names of the columns that hold the lookup key."""
     return [f"_on{i}" for i in range(len(lookup.on))]
 
 
 def keyed(lookup: Lookup) -> list[tuple[str, str]]:
-    """These columns, each with the column of the table's key."""
+    """Pairs of a column that holds the lookup key and the table's key column."""
     return list(zip(ons(lookup), lookup.right.key, strict=True))

@@ -1,15 +1,15 @@
-"""Windows of a stream's records: one row for every group and window of time that holds records of it.
+"""Windows of a stream's records: one row for every group and time window that holds records of the group.
 
-A window is open until stream time, less grace, has passed its end. A record counts in those of its windows that are
-open where it comes, with stream time at its own place; one that finds none open is late, and dropped. So what a window
-holds depends on the order of the records alone, not on how they were cut into spans.
-Touched are the windows that take a new record. Each is computed again, of the new records it takes and of the older
-ones in it: it was open when the span began, hence also when those came, since stream time only grows. Earlier records
-are read from where they landed, as far back as one can be in an open window.
-A suppressed row is there once its window is closed: a span has the rows of the windows that were open when it began,
-or were opened in it, and that stream time has passed at its end, however far it went.
-(Kafka Streams counts a record without value too, and loses windows where time jumps.)
-Sessions have no windows of their own to be computed again: `spark.operators.session`.
+A window is open until stream time minus grace has passed its end. A record counts in those of its windows that are
+open at its own place, with stream time at that place. A record that finds no open window is late, and dropped. So the
+content of a window depends only on the order of the records, not on how they were cut into spans.
+A window is touched if it takes a new record. It is computed again from its new and its older records. It was open when
+the span began, hence also when its older records arrived, since stream time only grows. Older records are read from
+their landing, as far back as a record can be in an open window.
+A suppressed row appears when its window closes: a span adds the rows of the windows that were open at its beginning or
+opened in it, and that stream time has passed at its end.
+(Kafka Streams also counts a record without a value, and loses windows when time jumps.)
+Sessions have no fixed windows that could be computed again: see `spark.operators.session`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from spark.operators.algebra import Span
 
-# All times here are in milliseconds, as Kafka's are: `_at` the record's own, `_passed` what stream time less grace had
-# passed where it came (for an older record, where the span began), `_start` and `_end` a window's.
+# All times here are in milliseconds, as in Kafka: `_at` is the record's event time; `_passed` is stream time minus
+# grace at the record's place (for an older record, at the beginning of the span); `_start` and `_end` are the window's.
 
 
 @touched.register(Window)
@@ -52,7 +52,7 @@ def _(window: Window, span: Span) -> DataFrame | None:
 
 
 def changed(window: Window, span: Span) -> DataFrame:
-    """The rows that a span makes or changes; of sessions also those that went."""
+    """The rows that a span adds or changes; for sessions also the removed ones. Columns as in `touched`."""
     if window.kind == "session":
         return sessions(window, span, accepted(window, span))
     members = in_sliding_windows(window, span) if window.kind == "sliding" else in_time_windows(window, span)
@@ -67,7 +67,7 @@ def changed(window: Window, span: Span) -> DataFrame:
 
 
 def begun(window: Window, beginning: Span) -> DataFrame:
-    """The rows after a span that nothing was before."""
+    """The rows after the first span, before which the table was empty. Columns as in `rows`."""
     return present(changed(window, beginning))
 
 
@@ -77,7 +77,7 @@ def _(window: Window, span: Span) -> DataFrame:
 
 
 def is_open(window: Window, passed: Column) -> Column:
-    """Whether stream time less grace has not passed a window's end, which is part of a sliding window."""
+    """True if stream time minus grace has not passed the window's end, which a sliding window includes."""
     return F.col("_end") >= passed if window.kind == "sliding" else F.col("_end") > passed
 
 
@@ -85,7 +85,7 @@ def reason(window: Window, span: Span) -> Column:
     """Why a new record is in no window; null if it is in one."""
     passed = millis(stream_time(span)) - window.grace
     at = F.unix_millis("_timestamp")
-    if window.kind in ("sliding", "session"):  # the last window that holds a record begins with it
+    if window.kind in ("sliding", "session"):  # the last window that holds a record begins at its time
         late = at + window.size < passed
     else:
         late = at - at % window.advance + window.size <= passed
@@ -99,13 +99,13 @@ def reason(window: Window, span: Span) -> Column:
 
 
 def accepted(window: Window, span: Span) -> DataFrame:
-    """The new records that are not dropped."""
+    """The new records that are not dropped, with `_at` and `_passed` (milliseconds)."""
     new = emit(window.source, span).where(reason(window, span).isNull())
     return new.withColumns({"_at": F.unix_millis("_timestamp"), "_passed": millis(stream_time(span)) - window.grace})
 
 
 def arrived(window: Window, span: Span) -> DataFrame:
-    """The records that may be in an open window: new ones, and older ones."""
+    """The records that may be in an open window, with `_at`, `_passed` (milliseconds) and `_new` (false: older)."""
     found = accepted(window, span).withColumn("_new", F.lit(True))
     if span.time_before is not None:
         passed = millis(F.lit(span.time_before).cast("bigint")) - window.grace
@@ -118,7 +118,7 @@ def arrived(window: Window, span: Span) -> DataFrame:
 
 
 def in_time_windows(window: Window, span: Span) -> DataFrame:
-    """Every record in each of its windows that was open for it."""
+    """One row for every record and window that was open for it, with `_start` and `_end` (milliseconds)."""
     last = F.col("_at") - F.col("_at") % window.advance
     first = F.greatest(F.col("_at") - window.size + window.advance, F.lit(0))
     starts = F.sequence(first - first % window.advance, last, F.lit(window.advance).cast("bigint"))
@@ -127,10 +127,10 @@ def in_time_windows(window: Window, span: Span) -> DataFrame:
 
 
 def in_sliding_windows(window: Window, span: Span) -> DataFrame:
-    """Every record in each of the windows around it that was open for it.
+    """One row for every record and sliding window that was open for it, with `_start` and `_end` (milliseconds).
 
-    A record makes two windows, as far as they are open where it comes: one that ends at it (or begins in 1970), and one
-    that begins behind it, which is there once a record is in it.
+    A record makes two windows, if they are open at its place. One ends at the record's time, or begins in 1970. The
+    other begins one millisecond after the record, and exists once it holds a record.
     """
     records = span.keep(arrived(window, span))
     end = (F.col("_start") + window.size).alias("_end")

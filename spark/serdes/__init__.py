@@ -1,1 +1,1 @@
-"""Bytes to columns."""
+"""Serdes: bytes to columns, and back."""

@@ -1,18 +1,19 @@
-"""JSON bytes to typed columns, and back. What does not decode is said in `_error`; nothing is dropped.
+"""JSON bytes to typed columns, and back. `_error` says what does not decode; no record is dropped.
 
-A value must be one JSON object whose fields have the declared types; fields that are not declared are left out,
-declared ones that are missing are null, and of one that is there twice the last counts. A record without a value, or
-with the JSON literal null, is a tombstone. A key of one column may be an object, a bare JSON scalar or plain text:
-`{"id": 7}`, `7`, `"7"`, `seven`; a key of several columns is an object. A key that is null, or an object without the
-declared fields, is a record without a key.
+A value must be one JSON object whose fields have the declared types. Undeclared fields are ignored, missing declared
+fields are null, and of a duplicate field the last one counts. A record without a value, or with the JSON literal null,
+is a tombstone. A key of one column may be an object, a bare JSON scalar or plain text: `{"id": 7}`, `7`, `"7"`,
+`seven`; a key of several columns is an object. If the key is null, or an object without the declared fields, the
+record has no key.
 
-Spark's reader is more generous than that, and where it would make a wrong value of what it read, we refuse it: so a
-decimal with more places than are declared, or a time with more than microseconds, unless they are zeros, and a date
-that is not written yyyy-MM-dd. The text is looked at first, and a field is read again, as it is written, only where it
-may be one of those.
+Spark's reader accepts more than that. Where it would return a wrong value, the record does not decode: a decimal with
+more places than declared, or a time finer than microseconds, unless the excess digits are zeros; and a date that is not
+written yyyy-MM-dd. A regular expression searches the text first. A field is parsed again, as text, only if it may be
+one of these.
 
-What is encoded decodes to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`: equal keys are
-equal bytes, since a column's type says how each of its values is written. Nulls are written, times in microseconds UTC.
+Encoded values decode to the same values. A key of one column is a bare JSON scalar, `7` or `"seven"`. Equal keys have
+equal bytes, since the type of a column determines how each value is written. Nulls are written; times are in
+microseconds UTC.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
     "allowSingleQuotes": "false",
-    "enableDateTimeParsingFallback": "false",  # "1" is no date
+    "enableDateTimeParsingFallback": "false",  # "1" is not a date
 }
 WRITING = {
     "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own has milliseconds
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's default has milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
@@ -60,11 +61,11 @@ VALUE_PLACES = "the value has more digits behind the point than"
 LEAF = re.compile(
     r"(?:(?<=[:<,])|^)(?:decimal\(\d+,(?P<scale>\d+)\)|timestamp_ntz|timestamp|date|tinyint|float|double)(?=[,>]|$)"
 )
-"""In a type, one whose values Spark may read as others than were written."""
+"""A type, alone or inside another, whose values Spark may read as other values than were written."""
 TIMES = ("timestamp", "timestamp_ntz")
 DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 ESCAPED = r"\\u00[0-7]"
-"""In a text, a character that might stand there as it is: nothing is known by looking."""
+"""An escaped ASCII character. A text that has one must be parsed, since no search of the text finds what it hides."""
 MISREAD = {
     "decimal": r'"[^",]*,',
     "timestamp": r'-?[0-9]{13}|"\s*T?[0-9]{1,2}:',
@@ -74,24 +75,25 @@ MISREAD = {
     "float": r"[0-9.][eE]|[0-9]{39}",
     "double": r"[0-9.][eE]|[0-9]{309}",
 }
-"""What a value looks like, roughly, of which Spark makes another one; by type."""
+"""By type, an approximate pattern of the values that Spark reads as other values."""
 NUMBER = r"^[+-]?([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
 
 NUMBERS = r'("(?:[^"\\]++|\\.)*+")|([+-]?[0-9][0-9.eE+-]*+)(?=[^"]*+("))'
-"""A string of JSON, the first group; or a number, the second, and a quote somewhere behind it, the third."""
+"""A JSON string (group 1); or a number (group 2), and the next quote after it (group 3)."""
 
 ENDLESS = r"[+-]?[0-9.]+[eE][+-]?[0-9]{4,}"
-"""A number whose power of ten no column holds. Spark writes it out, 1e5000000 in 8 seconds."""
+"""A number with an exponent that no column can hold. Spark writes it out in full: 1e5000000 takes 8 seconds."""
 END = r"\s*[,}\]]"
-"""What follows a value of an object or an array: without it a UUID begins with such a number."""
+"""What follows a value in an object or an array. Without it, a UUID may begin with such a number."""
 
 
 def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
-    """Records with binary `_key` and `_value`, plus: typed columns (key first), `_deleted`, `_error`.
+    """Decode records with binary `_key` and `_value`.
 
-    With `key_from_value`, a column that the key lacks, and that is declared in the value too, is the value's.
-    Where there is an error, the columns are null: what was read of a broken record may be anything.
-    The columns of `records` begin with an underscore, so that no user column has the name of one.
+    Adds the declared columns in their types (key first), `_deleted` and `_error`. With `key_from_value`, a column that
+    is missing in the key is read from the value, if it is declared there too. If `_error` is set, the declared columns
+    are null, since the fields of a broken record may have any value. The columns of `records` begin with an
+    underscore, so that they never collide with a user's column.
     """
     trimmed = records.select("*", _trimmed("_key").alias("_kt"), _trimmed("_value").alias("_vt"))
     texts = trimmed.select("*", _text("_key", "_kt").alias("_k"), _text("_value", "_vt").alias("_v"))
@@ -138,13 +140,13 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
 
 
 def _trimmed(name: str) -> Expression:
-    """Bytes that are no plain object, as nearly all values are, as text without blanks around it."""
+    """Bytes as text without surrounding blanks; null for a plain object, as nearly all values are."""
     text = F.col(name).cast("string")
     return F.when(~_is_plain(text), F.btrim(text, F.lit(" \t\r\n")))
 
 
 def _text(name: str, trimmed: str) -> Expression:
-    """Bytes as text, JSON without blanks around it; absent where there are no bytes, or where they say null."""
+    """Bytes as text, JSON without surrounding blanks; null if there are no bytes, or if they are the JSON null."""
     text = F.col(name).cast("string")
     json = F.startswith(trimmed, F.lit("{")) | F.startswith(trimmed, F.lit('"'))
     return F.when(_is_plain(text), text).when(json, F.col(trimmed)).when(F.col(trimmed) != "null", text)
@@ -157,27 +159,27 @@ def _is_plain(text: Expression) -> Expression:
 def _object(text: str, columns: tuple[Column, ...]) -> Expression:
     types = {column.name: "smallint" if column.type == "tinyint" else column.type for column in columns}
     schema = ", ".join([*(f"{quoted(name)} {kind}" for name, kind in types.items()), f"{CORRUPT} string"])
-    # Text that is no object would cost an exception for every record.
+    # from_json throws and catches an exception for every text that is no object.
     return F.when(F.startswith(text, F.lit("{")) & ~_endless(text, columns), F.from_json(text, schema, OPTIONS))
 
 
 def _endless(text: str, columns: tuple[Column, ...]) -> Expression:
-    """Whether a decimal would be written out."""
+    """True if Spark would write a decimal out in full (see `ENDLESS`)."""
     names = [column.name for column in columns if str(column.type).startswith("decimal")]
     nested = [str(column.type) for column in columns if not str(column.type).startswith("decimal")]
     found = F.lit(False)
     if names:
         any_of = "|".join(map(re.escape, names))
         found |= F.col(text).rlike(rf'"(?:{any_of})"\s*:\s*(?:"{ENDLESS}"|{ENDLESS}){END}')
-    if any(DECIMAL.search(kind) for kind in nested):  # in quotes, elsewhere, "12e45678" may be a short hash
+    if any(DECIMAL.search(kind) for kind in nested):  # not in quotes: there "12e45678" may be a short hash
         found |= F.col(text).rlike(rf"[:,\[]\s*{ENDLESS}{END}")
     return found
 
 
 def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
-    """Whether text is no object of the declared types. Spark ignores what follows an object; we do not."""
-    # One closing brace, and it is the last character: nothing follows it. Else the text is read once more, as it is
-    # where it may hold NaN or Infinity without quotes: they are no JSON, and the second reader knows it.
+    """True if text is no object of the declared types. Spark ignores what follows an object; this does not."""
+    # If the only closing brace is the last character, nothing follows it. Otherwise the text is parsed once more. So is
+    # a text that may hold NaN or Infinity without quotes: they are not JSON, and json_array_length refuses them.
     infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
     plain = (F.locate("}", F.col(text)) == F.length(text)) & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
     alone = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
@@ -190,15 +192,15 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         & F.startswith(text, F.lit("{"))
         & F.endswith(text, F.lit("}"))
         & F.col(f"{parsed}.{CORRUPT}").isNull()
-        & F.is_valid_utf8(text)  # Spark puts a replacement character where it is not
+        & F.is_valid_utf8(text)  # Spark replaces invalid bytes by a replacement character
         & F.when(plain, True).otherwise(alone)
     )
 
 
 def _fits(text: str, value: Expression, column: Column) -> Expression:
-    """Whether a value is the one that was written, where Spark's reader may make another of it; null is none."""
+    """True if a value is the one that was written, of a type that Spark may misread; a null value may give null."""
     kind = str(column.type)
-    if kind == "tinyint":  # read as smallint: Spark takes 200 for a tinyint, and makes -56 of it
+    if kind == "tinyint":  # read as smallint: as a tinyint, Spark reads 200 as -56
         return value.between(-128, 127)
     if kind in ("float", "double"):
         return F.when(F.abs(value) == float("inf"), ~_misread(kind, _written(text, column))).otherwise(F.lit(True))
@@ -211,7 +213,7 @@ def _fits(text: str, value: Expression, column: Column) -> Expression:
         fits = ~_suspected(text, value, column, roughly, _misread)
     if kind == "date" or kind in TIMES:
         return fits & _has_a_year(value)
-    if kind.startswith("map"):  # a key that is there twice
+    if kind.startswith("map"):  # a duplicate key
         return fits & (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
     return fits
 
@@ -223,24 +225,24 @@ def _has_a_year(value: Expression) -> Expression:
 def _suspected(
     text: str, value: Expression, column: Column, roughly: str, judge: Callable[[str, Expression], Expression]
 ) -> Expression:
-    """Whether a judge finds something in a field as it is written; it is read where the text looks like it."""
+    """True if `judge` finds an error in a field as it was written; parses only a text that matches `roughly`."""
     found = F.coalesce(_any(str(column.type), _written(text, column), judge), F.lit(False))
     return F.when(value.isNotNull() & F.col(text).rlike(f"{roughly}|{ESCAPED}"), found).otherwise(F.lit(False))
 
 
 def _written(text: str, column: Column) -> Expression:
-    """A field with all that Spark might read as something else as it is written.
+    """A field in which every value that Spark may misread is a string, as it was written.
 
-    Spark makes a double of a number before it reads it as a string, so numbers are put in quotes first.
+    Spark parses a number as a double before it returns it as a string, so numbers are quoted first.
     """
     kind = LEAF.sub("string", str(column.type))
-    # The quote behind the text is what the last number finds; it is taken away again.
+    # NUMBERS needs a quote after the last number. It is appended here, and removed again.
     strings = F.regexp_replace(F.concat(text, F.lit('"')), NUMBERS, "$1$3$2$3")
     return F.from_json(F.rtrim(strings, F.lit('"')), f"{quoted(column.name)} {kind}", OPTIONS)[column.name]
 
 
 def _any(kind: str, value: Expression, judge: Callable[[str, Expression], Expression]) -> Expression:
-    """Whether a judge finds something in any value of a type."""
+    """True if `judge` finds an error in any value of a type, nested ones included."""
     if kind.startswith("array<"):
         return F.exists(value, lambda one: _any(kind[len("array<") : -1], one, judge))
     if kind.startswith("map<string,"):
@@ -252,25 +254,25 @@ def _any(kind: str, value: Expression, judge: Callable[[str, Expression], Expres
 
 
 def _misread(kind: str, written: Expression) -> Expression:
-    """Whether Spark makes a value of a text that says none of this type, or another one."""
+    """True if Spark returns a value for a text that is not of this type, or a value other than written."""
     if kind.startswith("decimal"):  # "1,5" is read as 15
         return F.contains(written, F.lit(","))
     if kind in TIMES:
-        # Milliseconds are read as seconds, and more digits wrap around; a time alone is read as one of today.
+        # Spark reads milliseconds as seconds, more digits wrap around, and a time alone becomes a time of today.
         wrong = written.rlike(r"^-?[0-9]{13,}$|^\s*T?[0-9]{1,2}:")
-        return wrong if kind == "timestamp" else wrong | written.rlike("[T ].*[A-Za-z+-]")  # a zone, which is left out
-    if kind == "date":  # what follows a date is left out, and what it lacks is the first
+        return wrong if kind == "timestamp" else wrong | written.rlike("[T ].*[A-Za-z+-]")  # Spark drops the zone
+    if kind == "date":  # Spark drops what follows a date, and reads a missing month or day as the first
         return ~written.rlike(f"^{DATE}$")
     if kind == "tinyint":
         return ~written.try_cast("int").between(-128, 127)
-    if kind in ("float", "double"):  # 1e999; an infinity that is meant is spelled, in quotes
+    if kind in ("float", "double"):  # 1e999; an intended infinity is spelled out, in quotes
         endless = F.coalesce(F.abs(written.try_cast(kind)) == float("inf"), F.lit(True))
         return endless & ~written.rlike("^[+-]?I")
     return F.lit(False)
 
 
 def _finer(kind: str, written: Expression) -> Expression:
-    """Whether a text has digits, other than zeros, that its type does not keep."""
+    """True if a text has digits, other than zeros, beyond the precision of its type."""
     if leaf := LEAF.fullmatch(kind):
         if leaf["scale"] is not None:
             return ~_within(written, int(leaf["scale"]))
@@ -280,14 +282,14 @@ def _finer(kind: str, written: Expression) -> Expression:
 
 
 def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
-    """Whether the value has another key than the key; a null there, or nothing, says none."""
+    """True if the value holds another key than the key; a null or missing field does not count."""
     of_key = dict(zip((column.name.lower() for column in consumed.key), key, strict=True))
     found = [_field("_vo", column) != of_key[column.name.lower()] for column in consumed.again]
     return F.coalesce(reduce(or_, found, F.lit(False)), F.lit(False))
 
 
 def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
-    """Whether a decimal or a time has more digits than are kept; Spark cuts them, and two keys become one."""
+    """True if a decimal or a time is finer than its type. Spark cuts excess digits, so two keys could become one."""
     found = F.lit(False)
     for column in columns:
         leaves = list(LEAF.finditer(str(column.type)))
@@ -301,7 +303,7 @@ def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
 
 
 def _within(number: Expression, places: int) -> Expression:
-    """Whether a number, as it is written, has no more places than that but zeros; null where there is none."""
+    """True if a number, as written, has at most `places` decimal places, apart from zeros; null for null."""
     whole, fraction, power = (F.regexp_extract(number, NUMBER, group) for group in (1, 2, 3))
     digits = F.concat(whole, fraction)
     zeros = F.length(digits) - F.length(F.rtrim(digits, F.lit("0")))
@@ -315,7 +317,7 @@ def _field(parsed: str, column: Column) -> Expression:
 
 
 def _content() -> Expression:
-    """What a key says that is no object: the content of a JSON string, or the text as it is; null where it is none."""
+    """The text of a key that is no object: the content of a JSON string, or the text itself; null if it is invalid."""
     array = F.concat(F.lit("["), "_k", F.lit("]"))
     string = F.when(F.json_array_length(array) == 1, F.get_json_object(array, "$[0]"))
     text = F.when(F.startswith("_k", F.lit('"')), string).otherwise(F.col("_k"))
@@ -323,12 +325,12 @@ def _content() -> Expression:
 
 
 def _scalar(column: Column) -> Expression:
-    """A key that is no object, null where it says none."""
+    """A key that is no object, in its type; null if it has no value of that type."""
     return _content().try_cast(str(column.type))
 
 
 def _bad_scalar(column: Column) -> Expression:
-    """Whether a key that is no object is none of its type."""
+    """True if a key that is no object is not of its type."""
     kind, value = str(column.type), F.col("_ks")
     bad = value.isNull()
     if kind == "date" or kind in TIMES:
@@ -342,15 +344,15 @@ def _says(what: str, columns: tuple[Column, ...]) -> Expression:
 
 
 def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
-    """A row's key as JSON text; null where every column of it is."""
-    if len(key) > 1 or rows.schema[key[0]].dataType.typeName() == "binary":  # a bare scalar is read as text
+    """A row's key as JSON text; null if every column of it is null."""
+    if len(key) > 1 or rows.schema[key[0]].dataType.typeName() == "binary":  # a bare scalar decodes as plain text
         return F.when(F.greatest(*(F.col(quoted(name)).isNotNull() for name in key), F.lit(False)), _encoded(key))
     array = F.to_json(F.array(F.col(quoted(key[0]))), WRITING)
     return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
 
 
 def encode_value(columns: tuple[str, ...]) -> Expression:
-    """A row's value as JSON text."""
+    """A row's value as JSON text; never null."""
     return _encoded(columns) if columns else F.lit("{}")
 
 

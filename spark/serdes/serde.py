@@ -1,4 +1,4 @@
-"""The seam between a topic's bytes and a table's columns: one serde for every format, found by its name."""
+"""The interface between a topic's bytes and a table's columns: one serde for every format, by name."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 class Serde(Protocol):
-    """A format of keys and values. A module implements it by its functions."""
+    """A format of keys and values. A module implements it with its functions."""
 
     def decode(self, records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
-        """Bytes as columns.
+        """Decode bytes to columns.
 
         Args:
             records: binary `_key` and `_value`, and other columns whose names begin with an underscore.
-            consumed: the columns that are declared.
-            key_from_value: whether a column that the key lacks, and that is declared in the value too, is the value's.
+            consumed: the declared columns.
+            key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
 
         Returns:
-            The columns of `records`; the key's columns and the value's, typed as they are declared; `_deleted`
-            (boolean), true where there is no value; `_error` (string), what does not decode, or null. Where `_error`
-            is set, every declared column is null. One row for every record: a serde drops nothing and raises nothing.
+            The columns of `records`; the columns of the key and of the value, in their declared types; `_deleted`
+            (boolean), true if there is no value; `_error` (string), what does not decode, or null. If `_error` is set,
+            every declared column is null. One row for every record: a serde drops no record and raises no error.
         """
 
     def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Column:
-        """The key of each row, as a string or binary column; null where every column of the key is null."""
+        """The key of each row, as a string or binary column; null if every column of the key is null."""
 
     def encode_value(self, columns: tuple[str, ...]) -> Column:
-        """The value of each row, of its columns by name, as a string or binary column; never null."""
+        """The value of each row, with its columns by name, as a string or binary column; never null."""
 
 
 SERDES: Final[Mapping[str, Serde]] = {"json": json}
-"""By the name of a format, as `Consumed` and `Produced` hold it."""
+"""Serdes by the name of their format, which `Consumed` and `Produced` hold."""
 
 
 def serde(name: str) -> Serde:
     """The serde of a format.
 
     Raises:
-        KeyError: there is none of this name, which `Consumed` and `Produced` do not construct.
+        KeyError: no serde has this name. `Consumed` and `Produced` accept only names that exist.
     """
     return SERDES[name]

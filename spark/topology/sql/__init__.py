@@ -1,1 +1,1 @@
-"""SQL text: what can be known of types and expressions without Spark."""
+"""SQL text: what is known of types and expressions without Spark."""

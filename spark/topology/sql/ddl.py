@@ -22,21 +22,25 @@ _ATOMIC = (
     *("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary"),
     *("boolean", "date", "timestamp", "timestamp_ntz", "variant"),
 )
-_PARTS = {"array": 1, "map": 2}  # how many types stand between < and >
+_PARTS = {"array": 1, "map": 2}  # the number of types between < and >
 _NAMES = [*_ATOMIC, *_ALIASES, *_PARTS, "struct"]
 
 _REFUSED = re.compile(r"[ ,;{}()\n\t=]")  # by Delta
-# A dot or a backquote would make a column's name read like something else.
+# With a dot or a backquote, a column's name would be parsed as several names or as a quoted one.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
 _WITHOUT = "choose a name without blanks and without any of . , ; { } ( ) = `"
-# Every other word of SQL may be a column's name as it is.
+# Any other word of SQL may be a column's name without quotes.
 _PLAIN = re.compile(r"(?!(?:null|true|false)$)[^\W\d]\w*", re.ASCII | re.IGNORECASE)
 
 _MAX_PRECISION = 38  # digits, Spark's widest decimal
 
 
 def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
-    """The columns that DDL text declares, types normalised."""
+    """The columns that DDL text declares, with normalised types.
+
+    Raises:
+        TopologyError: a name is illegal or declared twice, or a type is missing or unknown.
+    """
     sql = lex(text, place)
     columns: list[Column] = []
     at = 0
@@ -57,7 +61,11 @@ def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
 
 
 def parse_type(sql: Sql, at: int) -> tuple[str, int]:
-    """The normalised type that begins at a token, and the index of the token after it."""
+    """The normalised type that begins at a token, and the index of the token after it.
+
+    Raises:
+        TopologyError: no known type begins there.
+    """
     word = _ALIASES.get(sql.at(at).lower, sql.at(at).lower)
     if word == "decimal":
         return _parse_decimal(sql, at + 1)
@@ -73,12 +81,16 @@ def parse_type(sql: Sql, at: int) -> tuple[str, int]:
 
 
 def fields(struct: str, place: Place) -> tuple[Column, ...]:
-    """The fields of a struct, of its normalised type."""
+    """The fields of a struct, given its normalised type."""
     return _parse_fields(lex(struct, place), 1)[0]
 
 
 def legal_name(name: str, place: Place) -> str:
-    """A column name that can be stored and is not one of ours."""
+    """The given column name, checked: Delta can store it, and it is not reserved.
+
+    Raises:
+        TopologyError: the name is no string, begins with an underscore, or has a forbidden character.
+    """
     if not isinstance(name, str):
         raise place.mistake(f"the column name {name!r} is no text", "write a name")
     if name.startswith("_"):
@@ -90,7 +102,7 @@ def legal_name(name: str, place: Place) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as it is written in SQL text."""
+    """A name as SQL text, in backquotes if it needs them."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -117,7 +129,7 @@ def _parse_nested(word: str, sql: Sql, at: int) -> tuple[str, int]:
 
 
 def _parse_struct(sql: Sql, at: int) -> tuple[str, int]:
-    """A struct's fields keep their spelling: JSON names are matched letter by letter."""
+    """A struct type; its fields keep their case, since JSON names are case-sensitive."""
     found, after = _parse_fields(sql, at)
     return f"struct<{','.join(f'{quoted(one.name)}:{one.type}' for one in found)}>", after
 

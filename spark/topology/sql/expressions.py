@@ -1,4 +1,4 @@
-"""What can be known of an expression without Spark: its shape, its columns, its name, sometimes its type."""
+"""What is known of an expression without Spark: its columns, its name, and sometimes its type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark.topology.sql.tokens import Sql, lex, text_of
 from spark.topology.sql.validate import check_one, check_row_alone, check_shape
 
 _OWN_TYPES = {"_timestamp": "timestamp", "_topic": "string", "_partition": "int", "_offset": "bigint"}
-# A plan does not hold their types: they are the landing's business.
+# Their types are not part of a plan: the landing defines them.
 OWN_COLUMNS = tuple(Column(name, None) for name in _OWN_TYPES)
 
 _TRUE_OR_FALSE = (
@@ -25,9 +25,9 @@ _TRUE_OR_FALSE = (
 
 @dataclass(frozen=True)
 class Expression:
-    """SQL text, the type it certainly has, and the column it is, if it is nothing but a column.
+    """SQL text, its type if that is certain, and its column if it is nothing but a column.
 
-    `known` is its type also where a plan does not hold it: of a field, or of a column of ours.
+    `known` is the type even if a plan does not hold it: the type of a field, or of one of our columns.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Expression:
 
 
 class _Reached(NamedTuple):
-    """Where the fields and elements behind a column lead: the column if there are none, the type, and the end."""
+    """The end of a path of fields and elements: the column if the path is empty, the type, and the index after it."""
 
     column: Column | None
     type: str | None
@@ -45,7 +45,11 @@ class _Reached(NamedTuple):
 
 
 def parse_expression(text: str, place: Place) -> Expression:
-    """An expression that has no name."""
+    """An expression without a name.
+
+    Raises:
+        TopologyError: the text has a name, or is no valid expression over the columns.
+    """
     name, expression = parse_item(text, place)
     if name is not None:
         raise place.mistake(f"{text!r} has a name, and here a name means nothing", f"leave out 'AS {name}'")
@@ -53,7 +57,11 @@ def parse_expression(text: str, place: Place) -> Expression:
 
 
 def parse_item(text: str, place: Place) -> tuple[str | None, Expression]:
-    """The name behind the last AS, if there is one, and the expression before it."""
+    """The name after the last AS, or None, and the expression before it.
+
+    Raises:
+        TopologyError: AS is not followed by one name at the end, or the expression is invalid.
+    """
     sql = lex(text, place)
     depth = depths(sql.tokens)
     named = [index for index, token in enumerate(sql.tokens) if token.is_("as") and depth[index] == 0]
@@ -66,7 +74,11 @@ def parse_item(text: str, place: Place) -> tuple[str | None, Expression]:
 
 
 def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
-    """An expression over aggregates of a group's rows, and over the columns that make the group."""
+    """An expression over aggregates of a group's rows and over the grouping columns.
+
+    Raises:
+        TopologyError: it has no aggregate, a nested one, a name, or another column outside an aggregate; or is invalid.
+    """
     lexed = _counting(lex(text, place))
     found = roles(lexed)
     check_row_alone(found, but_aggregates=True)
@@ -93,7 +105,7 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
 
 
 def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
-    """Where the calls of aggregates begin, and where their arguments' brackets open and close."""
+    """For each call of an aggregate, the indexes of its first token and of its opening and closing brackets."""
     return [
         (start, end, closes(found.sql.tokens, end))
         for start, end in found.names("function")
@@ -102,7 +114,7 @@ def aggregate_calls(found: Roles) -> list[tuple[int, int, int]]:
 
 
 def _counting(sql: Sql) -> Sql:
-    """`count(*)` as `count(1)`, which says the same: `*` is no operand."""
+    """The tokens with `count(*)` as `count(1)`, which is equivalent: `*` is no operand."""
     tokens = tuple(
         replace(token, kind="number", text="1")
         if token.is_("*") and sql.before(index).is_("(") and sql.before(index - 1).is_("count")
@@ -113,7 +125,7 @@ def _counting(sql: Sql) -> Sql:
 
 
 def column_named(name: str, columns: tuple[Column, ...]) -> Column | None:
-    """The column of a name; case does not count, as in Spark SQL."""
+    """The column of a name, ignoring case as Spark SQL does; None if there is none."""
     return next((column for column in columns if column.name.lower() == name.lower()), None)
 
 
@@ -131,7 +143,7 @@ def _expression(sql: Sql) -> Expression:
 
 
 def is_condition(text: str, place: Place) -> bool:
-    """Whether a text is certainly true, false or null: a comparison, words of logic, or one of the three."""
+    """True if a text is certainly a condition: a comparison, words of logic, or one of true, false and null."""
     found = roles(lex(text, place))
     sql, depth, cases = found.sql, depths(found.sql.tokens), 0
     for index, token in enumerate(sql.tokens):
@@ -143,12 +155,12 @@ def is_condition(text: str, place: Place) -> bool:
 
 
 def _shifts(sql: Sql, index: int) -> bool:
-    """Whether a token is a part of `>>`."""
+    """True if a token is part of `>>`."""
     return any(sql.before(at).is_(">") and sql.at(at).is_(">") and not sql.at(at).spaced for at in (index, index + 1))
 
 
 def _resolve(sql: Sql, start: int, end: int) -> _Reached:
-    """What a dotted name, and what is asked of it behind, leads to."""
+    """The column of a dotted name, and the type at the end of the fields and elements after it."""
     names = [token.name for token in sql.tokens[start:end:2]]
     sides = sql.place.columns
     refused = refused_word(names[0].lower()) if len(names) == 1 else None
@@ -171,9 +183,9 @@ def _resolve(sql: Sql, start: int, end: int) -> _Reached:
 
 
 def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
-    """The type of a field or an element, where it is known, and the index of the token behind it."""
+    """The type of a field or an element, if it is known, and the index of the token after it."""
     if sql.at(at).is_("["):
-        if sql.at(at + 1).kind == "string":  # of an array of structs it is a field
+        if sql.at(at + 1).kind == "string":  # on an array of structs this is a field
             return None, closes(sql.tokens, at) + 1
         element = type_.removeprefix("array<").removesuffix(">") if type_ and type_.startswith("array<") else None
         return element, closes(sql.tokens, at) + 1
@@ -213,7 +225,7 @@ def _unqualified(sql: Sql, start: int, names: list[str]) -> TopologyError:
 
 
 def _cast_type(found: Roles) -> str | None:
-    """The type of an expression that is a cast and nothing around it."""
+    """The type of an expression that is only a cast; None otherwise, or if no column can have the type."""
     tokens = found.sql.tokens
     if len(tokens) > 2 and tokens[-2].is_("::") and _binds_closer(found, len(tokens) - 2):
         return tokens[-1].text or None
@@ -224,7 +236,7 @@ def _cast_type(found: Roles) -> str | None:
 
 
 def _binds_closer(found: Roles, end: int) -> bool:
-    """Whether the tokens before an index are one operand of `::`: names, constants and calls alone."""
+    """True if the tokens before an index are one operand of `::`: only names, constants and calls."""
     depth = depths(found.sql.tokens)
     outside = [index for index in range(end) if depth[index] == 0]
     return all(

@@ -1,8 +1,8 @@
-"""Which aggregates fold: the old value and the change give the new one, and the group's other rows are not read.
+"""Aggregates that fold: the new value follows from the old value and the change, without the group's other rows.
 
-Counts always do. Sums and averages do over exact numbers, since what was added must subtract without a rest; over a
-stream, which only grows, over doubles too. A minimum or maximum does too, except that a group whose extreme row left
-has to be computed again.
+Counts always fold. Sums and averages fold over exact numbers, since what was added must subtract without a remainder;
+over a stream, which only grows, they fold over doubles too. A minimum or maximum folds, except that a group is computed
+again when its extreme row leaves.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ How = Literal["sum", "min", "max"]
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-# A sum of decimal(p,s) is decimal(p + 10,s), and 38 digits is all there is.
+# A sum of decimal(p,s) is decimal(p + 10,s), and a decimal has at most 38 digits.
 _SUMMED = 28
-# An average of decimal(p,s) is decimal(p + 4,s + 4), and a quotient keeps 28 digits behind what it must hold.
+# An average of decimal(p,s) is decimal(p + 4,s + 4). Its quotient has 28 - (p - s) digits after the point.
 _AVERAGED = 24
 
 
 @dataclass(frozen=True)
 class Partial:
-    """One part of a folded aggregate: the hidden column that stores it, its SQL text, and how two values combine."""
+    """A partial aggregate: the hidden column that stores it, its SQL text, and how two of its values combine."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class Fold:
-    """How an aggregate is updated from its old value and the change, without the other rows of its group.
+    """How an aggregate's new value is computed from its old value and the change, without the group's other rows.
 
     `select` holds (column, expression over the partials) for every aggregated column. The first partial counts rows.
     """
@@ -51,7 +51,7 @@ class Fold:
 
 @dataclass
 class _Partials:
-    """The partials found so far, each text once."""
+    """The partials found so far, each once."""
 
     found: dict[tuple[str, str], Partial] = field(default_factory=dict)
 
@@ -59,22 +59,22 @@ class _Partials:
         self.found["sum", "count(1)"] = Partial("_rows", "count(1)", "sum")
 
     def name(self, how: How, text: str) -> str:
-        """The hidden column that holds an aggregate."""
+        """The hidden column that stores a partial, which is added if it is new."""
         name = f"_partial{len(self.found)}"
         return self.found.setdefault((how, text), Partial(name, text, how)).name
 
 
 class _NeedsAllRows(Exception):
-    """An aggregate that needs all rows of its group; says why."""
+    """An aggregate needs all rows of its group; the message says why."""
 
 
 def fold_of(select: Iterable[tuple[str, str]], place: Place, insert_only: bool) -> Fold | str:
-    """How aggregates fold, or the reason why they do not, in words.
+    """How aggregates fold, or the reason, in words, why they do not.
 
     Args:
         select: (column, expression over aggregates) for every aggregated column.
-        place: the grouping, with the columns of its source.
-        insert_only: whether the source is a stream, whose groups lose no row.
+        place: the user's line of the grouping, with the columns of its source.
+        insert_only: whether the source is a stream, whose groups lose no rows.
     """
     partials = _Partials()
     try:
@@ -85,7 +85,7 @@ def fold_of(select: Iterable[tuple[str, str]], place: Place, insert_only: bool) 
 
 
 def _folded(sql: Sql, partials: _Partials, insert_only: bool) -> str:
-    """An expression with partials in the place of its aggregates."""
+    """An expression with its aggregates replaced by expressions over partials."""
     found = roles(sql)
     text, behind = "", 0
     calls = aggregate_calls(found)
@@ -103,7 +103,7 @@ def _folded(sql: Sql, partials: _Partials, insert_only: bool) -> str:
 
 
 def _part(call: str, of: str, inner: Sql, partials: _Partials, insert_only: bool) -> str:
-    """What stands in the place of a call, `of` some arguments."""
+    """The expression over partials that replaces a call with the arguments `of`."""
     name = call.partition("(")[0].strip().lower()
     depth = depths(inner.tokens)
     several = any(token.is_(",") and depth[index] == 0 for index, token in enumerate(inner.tokens))
@@ -122,7 +122,7 @@ def _part(call: str, of: str, inner: Sql, partials: _Partials, insert_only: bool
 
 
 def _check_stores(call: str, of: str, inner: Sql) -> None:
-    """Refuse to keep a value whose type a table may not be able to hold."""
+    """Refuse to store a value whose type a table may not support."""
     kind = parse_expression(of, inner.place).type
     if kind is None or kind.startswith(("map", "variant")):
         raise _NeedsAllRows(
@@ -139,8 +139,8 @@ def _summed(name: str, of: str, kind: str, partials: _Partials, insert_only: boo
         raise _NeedsAllRows(
             f"{of} {is_kind}; an integer, or a decimal of fewer digits, would fold: {name}(cast({of} AS ...))"
         )
-    # Nothing summed is 0 here, as it is again when all that was added has been taken away. An average is of doubles
-    # in Spark, and never too large: so are integers here.
+    # The sum of no values is 0 here, as it is after all values are subtracted again. Spark averages integers as
+    # doubles, which do not overflow; a sum of decimal(19,0) does not either.
     summed = f"cast({of} AS decimal(19,0))" if name != "sum" and kind in _INTEGERS else of
     total, count = partials.name("sum", f"coalesce(sum({summed}), 0)"), partials.name("sum", f"count({of})")
     if name == "sum":

@@ -1,4 +1,4 @@
-"""Spark's functions: those of one row alone, and those that no plan can hold, with the reason."""
+"""Spark's functions: how many arguments each takes, which ones no expression can call, and why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FUNCTIONS = {
     _WINDOWS: "window session_window window_time",
 }
 _AGGREGATES = {
-    # What their result depends on: the group's rows alone, or also the order in which they come.
+    # What the result depends on: only the group's rows, or also their order.
     "rows": """
         any approx_count_distinct avg bit_and bit_or bit_xor bool_and bool_or corr count count_if covar_pop
         covar_samp every kurtosis max mean median min percentile regr_avgx regr_avgy regr_count regr_intercept
@@ -44,7 +44,7 @@ _AGGREGATES = {
         percentile_approx percentile_cont percentile_disc schema_of_variant_agg string_agg
     """,
 }
-# All others of Spark 4.0, by how many arguments they take.
+# By number of arguments: all functions of Spark 4.0 that are not in `_FUNCTIONS`.
 _ARGUMENTS = {
     "0": "e pi version",
     "0-2": "make_ym_interval mode unix_timestamp",
@@ -113,20 +113,20 @@ _ARGUMENTS = {
 }
 _DEPENDS_ON = {name: what for what, names in _AGGREGATES.items() for name in names.split()}
 REFUSED = {name: reason for reason, names in _FUNCTIONS.items() for name in names.split()}
-"""Why, and what to write instead, by the name of each function that no expression can call."""
+"""By the name of each function that no expression can call: the reason, and what to write instead."""
 TAKES = {name: takes for takes, names in _ARGUMENTS.items() for name in names.split()}
-"""How many arguments each function takes that is not refused whatever it is given."""
+"""By the name of each function that is not in `REFUSED`: how many arguments it takes."""
 
-# Spark reads these without parentheses too, where no column has the name.
+# Spark reads these without parentheses too, if no column has the name.
 _BARE = frozenset({"current_date", "current_time", "current_timestamp", "current_user", "localtimestamp"}) | {
     *("session_user", "user", "current_catalog", "current_database", "current_schema")
 }
-# Called without an argument, these are the current time.
+# Without an argument, these return the current time.
 _NOW_WHEN_EMPTY = frozenset({"unix_timestamp", "to_unix_timestamp"})
 
 
 def refused_call(name: str, given: int | None) -> tuple[str, str] | None:
-    """Why a function cannot be called with as many arguments, and what to do instead; None if it can."""
+    """Why a row's expression cannot call a function with `given` arguments, and what to do instead; None if it can."""
     if is_aggregate(name):
         return _MANY_ROWS
     if name in _NOW_WHEN_EMPTY and given == 0:
@@ -135,7 +135,10 @@ def refused_call(name: str, given: int | None) -> tuple[str, str] | None:
 
 
 def wrong_call(name: str, given: int | None) -> tuple[str, str] | None:
-    """What Spark would say of a name, and of so many arguments if they can be counted, and what to do."""
+    """Why Spark would refuse a function's name or number of arguments, and what to do; None if it would not.
+
+    `given` is None if the arguments cannot be counted.
+    """
     if name not in TAKES:
         near = did_you_mean(name, list(TAKES))
         return "is no function of Spark's", f"write one that it has, or `{name}`() for one of your own{near}"
@@ -148,12 +151,12 @@ def wrong_call(name: str, given: int | None) -> tuple[str, str] | None:
 
 
 def is_aggregate(name: str) -> bool:
-    """Whether a function reads all rows of a group."""
+    """True if a function reads all rows of a group."""
     return name in _DEPENDS_ON
 
 
 def refused_aggregate(name: str, around: str) -> tuple[str, str] | None:
-    """Why an aggregate cannot be called inside the function `around` it, and what to do; None if it can."""
+    """Why an aggregate cannot be called inside the function `around`, and what to do; None if it can."""
     match _DEPENDS_ON[name]:
         case "rows":
             return None
@@ -164,5 +167,5 @@ def refused_aggregate(name: str, around: str) -> tuple[str, str] | None:
 
 
 def refused_word(name: str) -> tuple[str, str] | None:
-    """Why a word that is no column cannot stand in an expression; None if it is no such function."""
+    """Why an expression cannot contain a word that is no column, and what to do; None if it is not such a function."""
     return REPLAYED if name in _BARE else None

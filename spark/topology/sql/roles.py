@@ -1,4 +1,4 @@
-"""What every token of an expression is: a column, a function, a constant, or only a word of the language."""
+"""The role of every token of an expression: a column, a function, a constant, or only a word of SQL."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _UNITS = frozenset(
 _BEFORE_OPERANDS = ("and", "between", "case", "div", "else", "ilike", "like", "not", "or", "rlike", "then", "when")
 _TAKE_UNITS = ("dateadd", "date_add", "datediff", "date_diff", "timediff", "timestampadd", "timestampdiff")
 _CASTS = ("cast", "try_cast")
-# What an expression may cast to, although no column can be declared so.
+# Types that an expression may cast to, but that no column can be declared with.
 _ONLY_CAST = ("char", "character", "interval", "varchar", "void")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """An expression whose types are folded to one token each, and the role of every token."""
+    """An expression in which each type is one token, and the role of every token."""
 
     sql: Sql
     roles: tuple[Role, ...]
 
     def names(self, role: Role) -> Iterator[tuple[int, int]]:
-        """Where the dotted names of a role begin and end."""
+        """The index of the first token of each dotted name of a role, and the index after its last."""
         for start in (index for index, found in enumerate(self.roles) if found == role):
             end = start + 1
             while self.roles[end : end + 1] == ("part",):
@@ -53,7 +53,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class _Lambda:
-    """The variables of a lambda and the tokens in which they are known."""
+    """The variables of a lambda, and the range of tokens in which they are defined."""
 
     variables: frozenset[str]
     start: int
@@ -61,7 +61,7 @@ class _Lambda:
 
 
 def depths(tokens: Sequence[Token]) -> list[int]:
-    """How many brackets are open around every token; a bracket stands outside itself."""
+    """The number of open brackets around every token; a bracket itself is outside."""
     found: list[int] = []
     depth = 0
     for token in tokens:
@@ -72,7 +72,7 @@ def depths(tokens: Sequence[Token]) -> list[int]:
 
 
 def closes(tokens: Sequence[Token], opened: int) -> int:
-    """The bracket that closes the one at an index."""
+    """The index of the bracket that closes the one at an index."""
     depth = depths(tokens)
     return next(index for index in range(opened + 1, len(tokens)) if depth[index] == depth[opened])
 
@@ -115,7 +115,7 @@ def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda], previous: 
         return "constant"
     if word not in _KEYWORDS or len(sql.tokens) == 1:
         return "column"
-    # a column may be called `end` or `to`: where an operand must stand, it does
+    # a column may be named `end` or `to`: where an operand must stand, the word is that column
     columns = {column.name.lower() for column in sql.place.columns.get("", ())}
     begins = word == "case" and behind.is_("when")
     return "column" if word in columns and not begins and _wants_operand(before, previous) else "word"
@@ -153,7 +153,7 @@ def _lambdas(sql: Sql) -> Iterator[_Lambda]:
 
 
 def _fold_types(sql: Sql) -> Sql:
-    """The types behind `::` and inside a cast, as one token each."""
+    """The tokens with each type after `::` and inside a cast as one token."""
     found: list[Token] = []
     calls: list[str] = []
     index = 0
@@ -173,7 +173,7 @@ def _fold_types(sql: Sql) -> Sql:
 
 
 def _cast_target(sql: Sql, index: int) -> tuple[str, int]:
-    """The type cast to, empty where no column can have it."""
+    """The type of a cast, empty if no column can have it, and the index of the token after it."""
     if not sql.at(index).is_(*_ONLY_CAST):
         return parse_type(sql, index)
     after = index + 1

@@ -1,4 +1,4 @@
-"""A select list: the key first, then what the items name, each column once."""
+"""A select list: the key first, then the columns of the items, each column once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Selected = tuple[tuple[tuple[str, str], ...], tuple[Column, ...]]
 
 
 def select_values(items: str | Sequence[str], key: tuple[str, ...], place: Place) -> Selected:
-    """The columns that items over one source select."""
+    """The columns that items over one source select: (name, SQL text) pairs, and the columns.
+
+    Raises:
+        TopologyError: an item is invalid, has no name or no type, takes the key's name, or repeats a column's name.
+    """
     source = place.columns[""]
     return _selected(items, _taken("", source[: len(key)]), {"*": _taken("", source)}, place)
 
@@ -22,7 +26,10 @@ def select_values(items: str | Sequence[str], key: tuple[str, ...], place: Place
 def select_joined(
     items: str | Sequence[str], left_key: tuple[str, ...], right_key: tuple[str, ...], place: Place
 ) -> Selected:
-    """The columns that items over two sides select; "right.*" is without the right key, which `on` holds."""
+    """The columns that items over two sides select, as in `select_values`.
+
+    "right.*" does not include the right key, whose values `on` holds.
+    """
     left, right = place.columns["left"], place.columns["right"]
     stars = {"left.*": _taken("left", left), "right.*": _taken("right", right[len(right_key) :])}
     return _selected(items, _taken("left", left[: len(left_key)]), stars, place)
@@ -77,6 +84,6 @@ def _expanded(
     if expression.text.lower() == "null":
         do = f"write 'cast(null as string) AS {name}', or another type"
         raise place.mistake(f"{item!r} has no type", do)
-    if name.lower() not in keys:  # the name of a key may be one of ours
+    if name.lower() not in keys:  # a key may have the name of one of our columns
         legal_name(name, place)
     yield expression.text, Column(name, expression.type)

@@ -1,4 +1,4 @@
-"""SQL text cut into tokens: the part of Spark's lexer that types and expressions share."""
+"""SQL text as tokens: the part of Spark's lexer that types and expressions share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark.topology.errors import Place, TopologyError
 
 Kind = Literal["word", "quoted", "string", "number", "operator", "type", "end"]
 
-# `>>` stays two tokens, so that the end of array<array<int>> needs no care.
+# `>>` is two tokens, so that the end of array<array<int>> needs no special case.
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
@@ -29,7 +29,7 @@ _CLOSES = {"(": ")", "[": "]"}
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of SQL text, where it begins, and whether white space stands before it."""
+    """A piece of SQL text, the index of its first character, and whether white space precedes it."""
 
     kind: Kind
     text: str
@@ -38,47 +38,51 @@ class Token:
 
     @property
     def lower(self) -> str:
-        """The text as Spark compares it: names and words know no case."""
+        """The text in lower case: names and words are case-insensitive."""
         return self.text.lower()
 
     @property
     def name(self) -> str:
-        """The identifier that a word or a backquoted name stands for."""
+        """The identifier of a word or a backquoted name."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
     @property
     def is_name(self) -> bool:
-        """Whether this can be a name: a word or a backquoted identifier."""
+        """True if this can be a name: a word or a backquoted identifier."""
         return self.kind in ("word", "quoted")
 
     def is_(self, *texts: str) -> bool:
-        """Whether this is one of these operators or words, written without quotes."""
+        """True if this is one of these operators or words, without quotes."""
         return self.kind in ("word", "operator") and self.lower in texts
 
 
 @dataclass(frozen=True)
 class Sql:
-    """SQL text as tokens, quotes and parentheses closed, and the place it was written in."""
+    """SQL text as tokens, with closed quotes and brackets, and the user's line that it comes from."""
 
     text: str
     tokens: tuple[Token, ...]
     place: Place
 
     def at(self, index: int) -> Token:
-        """The token at an index; past the end, one that is nothing."""
+        """The token at an index; past the last one, a token of kind "end"."""
         return self.tokens[index] if index < len(self.tokens) else Token("end", "", len(self.text))
 
     def before(self, index: int) -> Token:
-        """The token before an index; before the first, one that is nothing."""
+        """The token before an index; before the first one, a token of kind "end"."""
         return self.tokens[index - 1] if index > 0 else Token("end", "", 0)
 
     def wrong(self, index: int, what: str, do: str) -> TopologyError:
-        """A mistake at one token."""
+        """An error at one token: what is wrong, and what to do."""
         return self.place.mistake(f"{what}, at character {self.at(index).at + 1} of {self.text!r}", do)
 
 
 def lex(text: str, place: Place) -> Sql:
-    """The tokens of a text."""
+    """Cut a text into tokens.
+
+    Raises:
+        TopologyError: the text is no string, or has a comment, an unknown character, or an unbalanced quote or bracket.
+    """
     tokens: list[Token] = []
     at, spaced, length = 0, False, len(one_text(text, place))
     while at < length:
@@ -97,7 +101,7 @@ def lex(text: str, place: Place) -> Sql:
 
 
 def names_in(*texts: str) -> set[str]:
-    """The names that occur in texts which were parsed before, in lower case: of columns, functions, and others."""
+    """The names in texts that were parsed before, in lower case: columns, functions and other words."""
     return {token.name.lower() for text in texts for token in tokens_of(text) if token.is_name}
 
 
@@ -107,7 +111,11 @@ def tokens_of(text: str) -> tuple[Token, ...]:
 
 
 def texts(given: object, place: Place) -> tuple[str, ...]:
-    """One text, or those of a list."""
+    """One text, or the texts of a list, as a tuple.
+
+    Raises:
+        TopologyError: it is neither.
+    """
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Sequence) or isinstance(given, bytes):
@@ -116,12 +124,16 @@ def texts(given: object, place: Place) -> tuple[str, ...]:
 
 
 def text_of(tokens: Sequence[Token]) -> str:
-    """The text of tokens, white space between them as one blank: line breaks and indents carry no meaning."""
+    """The text of tokens, with white space between them as one blank, since line breaks and indents mean nothing."""
     return "".join(f" {t.text}" if t.spaced and i else t.text for i, t in enumerate(tokens))
 
 
 def one_text(given: object, place: Place) -> str:
-    """It, if it is text."""
+    """The given text.
+
+    Raises:
+        TopologyError: it is no string.
+    """
     if not isinstance(given, str):
         raise place.mistake(f"{given!r} is no text", "write SQL text")
     return given

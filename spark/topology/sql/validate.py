@@ -1,4 +1,4 @@
-"""What an expression may not be, whatever its columns: unfinished, or about more than its row."""
+"""Checks of an expression that need no column types: it is complete, and it depends only on its row."""
 
 from __future__ import annotations
 
@@ -38,12 +38,16 @@ _CANNOT_BEGIN = (
     *("->", "=>", "::", ".", ",", ")", "[", "]"),
     *("and", "or", "between", "in", "div", "is", "then", "else", "end"),
 )
-# Spark reads these inside a date or timestamp literal as the time of the run.
+# Inside a date or timestamp literal, Spark reads these as the time of the run.
 _MOVING_DATE = re.compile(r"\W*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 
 
 def check_shape(found: Roles) -> None:
-    """Operators stand between operands, and operands between operators."""
+    """Check that operands and operators alternate.
+
+    Raises:
+        TopologyError: an operand or an operator is missing, or a symbol has no meaning in SQL.
+    """
     sql = found.sql
     if not sql.tokens:
         raise sql.place.mistake(f"the expression {sql.text!r} is empty", "write SQL text over the columns")
@@ -65,7 +69,11 @@ def check_shape(found: Roles) -> None:
 
 
 def check_one(found: Roles) -> None:
-    """A text holds one expression."""
+    """Check that a text holds one expression.
+
+    Raises:
+        TopologyError: it holds several.
+    """
     depth = depths(found.sql.tokens)
     for index, token in enumerate(found.sql.tokens):
         if token.is_(",") and depth[index] == 0:
@@ -73,9 +81,12 @@ def check_one(found: Roles) -> None:
 
 
 def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
-    """An expression is a function of one row: of no other rows, no other table, no clock, no chance.
+    """Check that an expression depends only on one row: not on other rows, another table, the time or chance.
 
-    With `but_aggregates` it may also read the rows of its group, in whatever order they come.
+    With `but_aggregates` it may also read the rows of its group, if their order does not matter.
+
+    Raises:
+        TopologyError: it depends on more, or calls an unknown function or one with a wrong number of arguments.
     """
     sql = found.sql
     for index, token in enumerate(sql.tokens):
@@ -102,7 +113,7 @@ def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
 
 
 def _given(found: Roles, opens: int) -> int | None:
-    """How many arguments a call has; None where words stand between them, as in `substring(name FROM 2)`."""
+    """The number of a call's arguments; None if words separate them, as in `substring(name FROM 2)`."""
     tokens, depth = found.sql.tokens, depths(found.sql.tokens)
     inside = range(opens + 1, closes(tokens, opens))
     own = [index for index in inside if depth[index] == depth[opens] + 1]
@@ -112,7 +123,7 @@ def _given(found: Roles, opens: int) -> int | None:
 
 
 def _is_missing(found: Roles, index: int) -> bool:
-    """Whether an operand is wanted where a token stands that cannot begin one."""
+    """True if an operand is expected at a token that cannot begin one."""
     before, token = found.sql.before(index), found.sql.at(index)
     without_arguments = before.is_("(") and token.is_(")") and found.sql.before(index - 1).is_name
     shift = before.is_(">") and token.is_(">") and not token.spaced
