@@ -1,4 +1,4 @@
-"""What we use of Dagster that it still calls beta: code references and observable topics."""
+"""Suppresses Dagster's beta warnings about code references and observable topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dagster as dg
 
 @contextmanager
 def beta() -> Iterator[None]:
-    """Use it without a warning in every process: the versions are bounded, and the tests would notice a change."""
+    """Suppress beta warnings: the bounds on Dagster's version and the tests guard against changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         yield

@@ -1,4 +1,4 @@
-"""A suite's verdict as a Dagster check: the gate ran before the commit, the check tells and holds back what follows."""
+"""Dagster checks. A gate evaluates rows before the commit; its check reports the verdict and blocks downstream ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark.engine.sync import Waiting
 
 VERSION = "delta/version"
-"""In a check's metadata: the newest data version it speaks of. A refusal has none, since nothing was committed."""
+"""In a check's metadata: the newest data version that it covers. A refused step committed nothing, and has none."""
 
 TIME_SYNC = "time_sync"
 GAPS = "gaps"
@@ -29,7 +29,7 @@ Metadata = dict[str, dg.MetadataValue | int | float | str]
 
 
 def check_spec(suite: Suite, key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """One check per suite; blocking if anything in it is critical."""
+    """The check of a suite; it blocks downstream steps if an expectation is critical."""
     told = f"The rows of each step against `{suite.path.name}`, evaluated before they are committed."
     return dg.AssetCheckSpec(check_name(suite), asset=key, blocking=suite.worst == "critical", description=told)
 
@@ -40,16 +40,17 @@ def check_name(suite: Suite) -> str:
 
 
 def refused(suite: Suite, verdict: Verdict) -> dg.AssetCheckResult:
-    """The check of a step that the gate refused."""
+    """The check result of a step that the gate refused."""
     return _result(suite, verdict, {})
 
 
 def passed(suite: Suite, verdict: Verdict | None, state: State | None) -> dg.AssetCheckResult:
-    """The check of a step that left the table in a state: the verdict on its rows, or None where it had no new ones.
+    """The check result of a step that committed or had nothing to commit.
 
-    What is known of other rows is in the table's position, whoever stepped it, or checked it, last. Rows that were
-    there before the suite, and fail it, are a warning: they were committed, and whoever reads the table has them. Where
-    the position does not say that the suite saw the rows, nothing passed.
+    `verdict` is on the step's rows; None if it had none. `state` is the table's state after the step: its position has
+    the results of all other rows, whichever run stepped or checked the table last. Rows that are older than the suite
+    and fail it are a warning: they are committed, and readers have them. If the position does not say that the suite
+    has seen the rows, the check fails.
     """
     gated = None if state is None else state.position.gated
     if state is None or gated is None or gated.gate != suite.digest:
@@ -89,7 +90,7 @@ def _told(failing: Mapping[str, int | None]) -> str:
 
 
 def _counts(failing: Mapping[str, int | None]) -> dg.TableMetadataValue:
-    """How many rows fail each expectation; a row may fail several."""
+    """The number of rows that fail each expectation, as a table; a row may fail several."""
     return dg.MetadataValue.table(
         [
             dg.TableRecord({"expectation": one, "rows": "" if count is None else count})
@@ -100,13 +101,13 @@ def _counts(failing: Mapping[str, int | None]) -> dg.TableMetadataValue:
 
 
 def sync_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check of a table that may wait for an empty partition."""
+    """The check of a table whose records may wait for an empty partition."""
     why = "Whether records are held back because a partition beside theirs is empty: which, for what, until when."
     return dg.AssetCheckSpec(TIME_SYNC, asset=key, blocking=False, description=why)
 
 
 def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
-    """The check of a step: what it had to leave for later."""
+    """The check result of a step: the records that it held back."""
     records = [
         dg.TableRecord(
             {
@@ -124,7 +125,7 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
 
 
 def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check of a landing's records."""
+    """The check of the counts of a landing's records."""
     why = (
         "Whether every record that was read is a row's value, a tombstone, or in quarantine; and whether any is there."
     )
@@ -132,7 +133,7 @@ def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
 
 
 def accounted(counted: Counted | None) -> dg.AssetCheckResult:
-    """The check of a landing: a warning if records are in quarantine, an error if its counts do not add up."""
+    """The check result of a landing: a warning if records are in quarantine, an error if its counts do not add up."""
     if counted is None:
         return dg.AssetCheckResult(passed=True, check_name=QUARANTINE, description="Nothing has landed.")
     schema = dg.TableSchema([dg.TableColumn("reason"), dg.TableColumn("records", "int")])
@@ -155,15 +156,16 @@ def accounted(counted: Counted | None) -> dg.AssetCheckResult:
 
 
 def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check of what was gone from a topic before it was landed."""
+    """The check of records that were gone from a topic before they were landed."""
     why = "Whether records were gone from the topic before they were landed: which, and when that was found."
     return dg.AssetCheckSpec(GAPS, asset=key, blocking=False, description=why)
 
 
 def whole(gaps: Sequence[Gap], beginning: str, cleaned: int) -> dg.AssetCheckResult:
-    """The check of a landing: all that it ever found missing, and where it began, which is no gap.
+    """The check result of a landing: every gap that it ever found, and where it began, which is no gap.
 
-    Nor are `cleaned` tombstones that compaction had removed: the keys that they deleted are gone.
+    `cleaned` is the number of tombstones that compaction had removed before they were landed. They are no gap: the keys
+    that they deleted are deleted here too.
     """
     records = [
         dg.TableRecord(
@@ -181,7 +183,7 @@ def whole(gaps: Sequence[Gap], beginning: str, cleaned: int) -> dg.AssetCheckRes
 
 
 def _found(check: str, what: str, records: list[dg.TableRecord], description: str) -> dg.AssetCheckResult:
-    """A check that warns of what was found, as a table."""
+    """The check result that warns if there are `records`, and shows them as a table."""
     schema = dg.TableSchema([dg.TableColumn(name) for name in records[0].data]) if records else None
     return dg.AssetCheckResult(
         passed=not records,
@@ -193,7 +195,7 @@ def _found(check: str, what: str, records: list[dg.TableRecord], description: st
 
 
 def _result(suite: Suite, verdict: Verdict, known: Metadata, told: Sequence[str] = ()) -> dg.AssetCheckResult:
-    """A verdict, behind what is `told` of rows that it is not about."""
+    """The check result of a verdict. The sentences `told`, about other rows, come first."""
     held = verdict.expectations - len(verdict.failures)
     metadata: Metadata = {
         "evaluated": verdict.expectations,

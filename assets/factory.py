@@ -1,9 +1,9 @@
-"""Assets and jobs of topologies: topics observed, one op per landing, per table and per topic published to.
+"""Dagster's assets of topologies, and the job of each topology that ticks it.
 
-One job of each topology ticks.
+Topics are observed. Every landing, every table and every published topic has one op.
 """
 
-# Annotations are not deferred here: Dagster reads those of an op as objects.
+# No `from __future__ import annotations`: Dagster reads the annotations of an op as objects.
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
 if TYPE_CHECKING:
-    # What `define_asset_job` returns has no public name.
+    # The return type of `define_asset_job` has no public name.
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
@@ -61,14 +61,14 @@ SAME = "Dagster has one name for both; rename one, so that they differ in a lett
 
 
 class NameClash(Exception):
-    """Two names that Dagster cannot tell apart.
+    """Two names are the same name in Dagster.
 
     Rename one of the two: names must differ in a letter or a digit.
     """
 
 
 class Circle(Exception):
-    """Topologies that read, through each other, what they publish.
+    """Topologies read, through each other, what they publish.
 
     Publish to another topic, or read the table itself instead of the topic.
     """
@@ -80,8 +80,8 @@ def assets(
     """The assets of all topologies. A topic that several of them read is one asset.
 
     Raises:
-        NameClash: two names differ only in characters that Dagster does not have in names.
-        Circle: a table is computed from a topic that is published from it; Dagster has no order for that.
+        NameClash: two names differ only in characters that Dagster does not allow in names.
+        Circle: a table is computed from a topic that is published from it; Dagster cannot order them.
     """
     if clashes := _clashes(topologies):
         which, of = clashes[0]
@@ -99,17 +99,17 @@ def assets(
 
 
 def observed(topologies: Sequence[Topology]) -> list[str]:
-    """The topics that nobody here publishes to; the others are what their table's op makes of them."""
+    """The topics that no topology publishes to, sorted. The op of a published table materializes the others."""
     published = {table.topic for topology in topologies for table in topology.tables}
     return sorted({source.topic for topology in topologies for source in topology.sources} - published)
 
 
 def conflicts(topologies: Sequence[Topology], lakehouse: Lakehouse) -> dict[str, str]:
-    """By the name of each topology that Dagster cannot load beside the others, the reason.
+    """The topologies that Dagster cannot load together with the others: the reason, by the topology's name.
 
     Args:
-        topologies: all that are to be loaded.
-        lakehouse: where their tables are.
+        topologies: all topologies to load.
+        lakehouse: the lake of their tables.
     """
     named = _clashes(topologies)
     found = {one: f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}" for which, of in named for one in of}
@@ -121,7 +121,7 @@ def conflicts(topologies: Sequence[Topology], lakehouse: Lakehouse) -> dict[str,
 
 
 def _clashes(topologies: Sequence[Topology]) -> list[tuple[list[str], set[str]]]:
-    """The things that Dagster would give one name, as the user named them, and the topologies that they are of."""
+    """Groups of things that would have one name in Dagster, as the user named them, and their topologies."""
     things: dict[str, list[tuple[str, str]]] = {}
 
     def name(given: str, thing: str, of: str) -> None:
@@ -145,7 +145,7 @@ def _clashes(topologies: Sequence[Topology]) -> list[tuple[list[str], set[str]]]
 
 
 def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[dg.AssetKey], str] | None:
-    """Assets that are computed from each other, and the reason why that cannot be; None where there are none."""
+    """The assets that are computed from each other, and the message about them; None if there are none."""
     specs = [landing_spec(topology, source, lakehouse) for topology in topologies for source in topology.sources]
     specs += [table_spec(topology, table, lakehouse) for topology in topologies for table in topology.tables]
     specs += [published_spec(one, table) for one in topologies for table in one.tables if table.topic is not None]
@@ -158,9 +158,9 @@ def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[
 
 
 def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedAssetJobDefinition":
-    """Observe the topics, which is the cut; land every topic to it; step every table; publish.
+    """The job that observes the topics (the cut), lands every topic to it, steps every table, and publishes.
 
-    Topics that another of the `topologies` publishes to are that one's to make.
+    It leaves out topics that another of the `topologies` publishes to: that topology's job materializes them.
     """
     keys = [topic_key(source.topic) for source in topology.sources if source.topic in observed(topologies)]
     keys += [table_key(topology, source.landing) for source in topology.sources]
@@ -171,13 +171,13 @@ def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedA
         selection=dg.AssetSelection.assets(*keys),
         description=f"One tick of {topology.name}: everything on its topics, at one cut.",
         tags={TOPOLOGY_TAG: topology.name},
-        # Every step is one request to the resident engine: processes of their own would only cost their start.
+        # Every step is one request to the running engine: separate processes would only add their start.
         executor_def=dg.in_process_executor,
     )
 
 
 def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
-    """The topics, observed: their data version is their end offsets, and asking for them captures a run's cut."""
+    """The observed topics. Their data version is their end offsets; observing them captures the run's cut."""
     topics = observed(topologies)
 
     def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
@@ -228,7 +228,7 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         with retried():
             doors, cut = tidetable.doors(), tidetable.cut(topology, context.run.run_id)
-            # Asked before it lands: a broker that is away behind the commit would make of it one that landed nothing.
+            # Read before the landing: if the broker failed after the commit, the retry would report no records.
             written = doors.kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets
             ends = doors.kafka.end_offsets([source.topic], topology.settings.exactly_once)[source.topic].offsets
             landed = land(doors, topology, source, cut, context.run.run_id)
@@ -264,14 +264,14 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
                 release(tidetable.doors(), topology, context.run.run_id)
                 stepped = step_or_rebuild(tidetable.doors(), topology, table, context.run.run_id, gate)
         except dg.Failure as failure:
-            # The check tells why; the failure keeps what follows in this run from stepping.
+            # The check reports the reason; the failure stops downstream steps in this run.
             if suite is not None and isinstance(failure.__cause__, Refused):
                 yield checks.refused(suite, failure.__cause__.verdict)
             raise
         state = stepped.after
         yield _materialized(path, state, metadata.of_step(stepped))
         if suite is not None and gate is not None:
-            # Of a try that lost its race, another run committed the rows.
+            # If this run lost the race, its verdict does not count: another run committed the rows.
             yield checks.passed(suite, gate.verdict if stepped.outcome == "stepped" else None, state)
         if waits:
             yield checks.synchronised(concerning(topology, table.name, waiting(lakehouse, topology)))
@@ -311,7 +311,7 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
 
 
 def _materialized(path: str, state: State | None, told: metadata.Metadata) -> dg.MaterializeResult[None]:
-    """Said of a step without news too: an asset that is skipped would keep what joins it from stepping."""
+    """The result of an op, reported even without changes: a skipped asset would skip all downstream ones."""
     if state is None:
         return dg.MaterializeResult(metadata=told, data_version=dg.DataVersion("none"))
     return dg.MaterializeResult(

@@ -1,4 +1,4 @@
-"""Failures by name: which pass by themselves, and which need somebody to do what their message says."""
+"""Classifies errors: transient ones pass by themselves, permanent ones need the action in their message."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from spark.engine.errors import EngineError, NotCommitted
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
 PASSING = (KafkaUnavailable, NotCommitted, ServerFailed, RetriesExceeded)
-"""Over soon: a cluster that elects, a writer that was quicker, an engine that comes back."""
+"""Transient errors: a leader election, a faster writer, an engine that restarts."""
 
 LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
-"""Not over before somebody acts."""
+"""Permanent errors: the user must act."""
 
 
-REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")  # what gRPC calls a token that is wrong, or missing
+REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")  # gRPC's status codes for a wrong or missing token
 
 
 def lost(error: Exception, remote: str | None) -> str:
-    """What to do where the engine stopped answering: the lake's own, or the remote one at an address."""
+    """The message for an engine that stopped answering: the lake's own, or the one at the address `remote`."""
     if any(code in str(error) for code in REFUSED):
         return f"the engine at {remote} refused this client: is the token in SPARK_REMOTE the right one?"
     if remote is not None:

@@ -1,12 +1,12 @@
-"""A table's gate: expectations that rows must meet before they are committed, so that nothing bad is ever published.
+"""A table's gate: the expectations that rows must meet before they are committed.
 
-A suite is evaluated on the rows that a step is about to merge; what it expects of rows together (unique values, counts,
-sums, `mostly`) on all rows of the table as they will be then. A failed expectation of severity `critical` (the default)
-refuses the step, so the table keeps its last good version and the next tick tries again; `warning` and `info` are only
-told. An expectation that could not be evaluated refuses the step, whatever its severity: what was not evaluated did not
-pass. Rows that are there before the suite is, are shown to it once; they stay, and the table's position says how many
-of them fail. What the table failed before a step, the step is not refused for. Great Expectations is imported when a
-gate is first passed: it takes seconds.
+A suite is evaluated on the rows that a step is about to merge. Expectations about rows together (unique values, counts,
+sums, `mostly`) are evaluated on all rows of the table as they will be after the merge. A failed expectation of severity
+`critical` (the default) refuses the step: the table stays at its last version, and the next tick tries again. `warning`
+and `info` are only reported. An expectation that cannot be evaluated refuses the step, whatever its severity. A new
+suite is evaluated once on the rows that exist already; they stay, and the table's position has the number of them that
+fail. A failure that the table had before a step does not refuse the step. Great Expectations is imported when a gate is
+first used, because the import takes seconds.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from spark.topology.topology import Table
 
 STUMBLES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
-"""What Great Expectations raises out of expectations that it has, and cannot evaluate on Spark."""
+"""Errors that Great Expectations raises for expectations that it has and cannot evaluate on Spark."""
 
 SINGLE = (
     *("expect_column_value", "expect_column_pair_values_", "expect_multicolumn_", "expect_select_column_values_"),
     *("expect_column_to_exist", "expect_column_type_to_be", "expect_table_column"),
 )
-"""How the names of expectations begin that hold of a table where they hold of each of its rows, or of its columns."""
+"""Prefixes of expectations about single rows or about columns: a table meets them if the rows of every step do."""
 NOT_SINGLE = (
     *("expect_column_values_to_be_unique", "expect_column_values_to_not_be_outliers"),
     *("expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"),
     "expect_column_value_z_scores_to_be_less_than",
 )
-"""And those among them that compare rows. A name that is not known is taken for one of these."""
+"""Expectations with such a prefix that compare rows. An unknown expectation is treated like these."""
 
 SAMPLE = 5  # failing rows shown for each expectation
 
@@ -56,10 +56,11 @@ class _Evaluated(TypedDict):
 
 @dataclass(frozen=True)
 class Failure:
-    """One expectation that did not hold: how many rows failed it (None: it is not about single rows), and a few.
+    """One expectation that did not hold, or that could not be evaluated.
 
-    Or one that was not `evaluated`; then the sample is the reason. What the table failed before is `known`: no step is
-    refused for it.
+    `rows` is the number of rows that failed it; None if it is not about single rows. `sample` shows some of them, or,
+    if it was not `evaluated`, the reason. `known` is true if the table failed it before; an evaluated failure that is
+    known refuses no step.
     """
 
     expectation: str
@@ -71,13 +72,13 @@ class Failure:
 
     @property
     def refuses(self) -> bool:
-        """Whether rows must not be committed for it."""
+        """Whether this failure refuses the step."""
         return not self.evaluated or (self.severity == "critical" and not self.known)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a suite on some rows: how many expectations it has, and those that did not hold, worst first."""
+    """The result of a suite on some rows: the number of its expectations, and the failures, worst first."""
 
     suite: str
     expectations: int
@@ -90,7 +91,7 @@ class Verdict:
 
     @property
     def refuses(self) -> bool:
-        """Whether the rows must not be committed."""
+        """Whether the verdict refuses the step."""
         return any(failure.refuses for failure in self.failures)
 
     @property
@@ -100,7 +101,7 @@ class Verdict:
 
     @property
     def failing(self) -> dict[str, int | None]:
-        """How many rows fail, by expectation, for a position to keep; what is for information is told once."""
+        """The number of failing rows by expectation, for the position; failures of severity `info` are left out."""
         return {failure.expectation: failure.rows for failure in self.failures if failure.severity != "info"}
 
     def __str__(self) -> str:
@@ -108,10 +109,10 @@ class Verdict:
 
 
 class Refused(EngineError):
-    """Rows that must not be published: nothing was committed.
+    """The gate refused the rows: nothing was committed.
 
     Read which expectation failed on which rows. Correct the records at their source, or the suite; the next tick
-    evaluates the rows again. `docs/how-to/gates.md` tells more.
+    evaluates the rows again. `docs/how-to/gates.md` describes gates.
     """
 
     def __init__(self, message: str, verdict: Verdict) -> None:
@@ -120,7 +121,7 @@ class Refused(EngineError):
 
 
 class SuiteGate:
-    """Lets rows pass that no critical expectation refuses; keeps its verdicts for who reports them."""
+    """The gate of one table with a suite. It stores its verdicts for those who report them."""
 
     def __init__(self, topology: Topology, table: Table, suite: Suite) -> None:
         self.name = f"{topology.name}.{table.name}"
@@ -128,12 +129,14 @@ class SuiteGate:
         self.suite = suite
         self.digest = suite.digest
         self.verdict: Verdict | None = None
-        """On the rows of a step."""
+        """The verdict on the rows of a step."""
         self.stored: Verdict | None = None
-        """On the rows that were there already."""
+        """The verdict on the rows that were committed before."""
 
     def __call__(self, batch: DataFrame, table: Callable[[], DataFrame], known: Gated) -> Gated:
-        """Evaluate the suite on the rows of a step, and on those of the table where it is about rows together.
+        """Evaluate the suite on the rows of a step, and return the result for the position.
+
+        Expectations about rows together are evaluated on all rows of the table after the merge.
 
         Raises:
             Refused: a critical expectation failed that the table did not fail before, or one could not be evaluated.
@@ -158,7 +161,7 @@ class SuiteGate:
         return replace(known, failing=stored, let_through=self.verdict.failing)
 
     def look(self, rows: DataFrame) -> dict[str, int | None]:
-        """Evaluate the suite on rows that are there already: how many fail, by expectation.
+        """Evaluate the suite on rows that are committed already. Returns the number of failing rows by expectation.
 
         Raises:
             Refused: an expectation could not be evaluated.
@@ -175,28 +178,28 @@ class SuiteGate:
 
 
 def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate]:
-    """A gate for every table of the topology that has a suite."""
+    """The gates of the topology's tables that have a suite, by the table's name."""
     names = {table.name: found.get(f"{topology.name}.{table.name}") for table in topology.tables}
     return {name: SuiteGate(topology, topology.table(name), suite) for name, suite in names.items() if suite}
 
 
 def together(one: Expectation) -> bool:
-    """Whether an expectation is about rows together: it may hold of the rows of every step, and not of the table."""
+    """Whether an expectation is about rows together: the rows of every step may meet it, and the table may not."""
     single = one["type"].startswith(SINGLE) and one["type"] not in NOT_SINGLE
     return not single or one.get("kwargs", {}).get("mostly", 1) != 1
 
 
 def meant(expectations: Sequence[Expectation], empty: bool) -> list[Expectation]:
-    """Those that mean something: of a table without rows, those about the table. A column of none has no maximum."""
+    """The expectations to evaluate: all, or, without rows, those about the table. An empty column has no maximum."""
     return [one for one in expectations if not empty or one["type"].startswith("expect_table_")]
 
 
 def evaluate(
     suite: Suite, asked: Sequence[Expectation], batch: DataFrame, key: tuple[str, ...]
 ) -> list[tuple[str, Failure | None]]:
-    """Evaluate expectations of a suite on rows, each by its name and arguments; None where it holds.
+    """Evaluate expectations on rows. Returns the name and arguments of each, with its failure; None if it holds.
 
-    Failing rows are looked for only if something failed.
+    Failing rows are read only if something failed.
     """
     from great_expectations.exceptions.exceptions import GreatExpectationsError
 
@@ -211,7 +214,7 @@ def evaluate(
         why = f"Great Expectations stumbled: {type(error).__name__}: {error}"
         return [_unevaluated(f"all of {suite.path.name}", why)]
     found = [_outcome(cast(_Evaluated, one.to_json_dict())) for one in result.results]
-    # Great Expectations leaves out, with a line in its log, what it cannot make an expectation of.
+    # Great Expectations logs and leaves out an expectation that it cannot construct.
     if missing := len(asked) - len(found):
         why = "Great Expectations did not evaluate them; its log says why"
         found.append(_unevaluated(f"{missing} expectations of {suite.path.name}", why))
@@ -236,7 +239,7 @@ def _validate(
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    # persist=True, the default, would keep every batch in the engine's memory for ever.
+    # persist=True, the default, would cache every batch in the engine's memory for ever.
     frames = context.data_sources.add_spark("step", persist=False).add_dataframe_asset("rows")
     rows = frames.add_batch_definition_whole_dataframe("all").get_batch(batch_parameters={"dataframe": batch})
     some = gx.ExpectationSuite(suite.name, expectations=[{"kwargs": {}, **one} for one in asked])
@@ -263,7 +266,7 @@ def _outcome(one: _Evaluated) -> tuple[str, Failure | None]:
 
 
 def _raised(info: dict[str, object]) -> str | None:
-    """What an expectation stumbled over; told once, or by each of the metrics it needs."""
+    """The error of an expectation, which it reports once, or for each metric that it needs; None if there is none."""
     for told in (info, *info.values()):
         if isinstance(told, dict) and told.get("raised_exception"):
             return str(told.get("exception_message"))

@@ -1,4 +1,4 @@
-"""How far every landing and table is behind its topics: read from the tables' own commits, without Spark."""
+"""The state and the lag of every landing and table, from the tables' own commits, without Spark."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a landing or a table stands.
+    """The state of a landing or a table.
 
-    `lag` is in records, by topic; None where the cluster does not tell its end offsets. `waiting_for` are the inputs
-    that keep it from the newest cut. `trouble` is what its log cannot answer for. `refused` is why its next landing or
-    step is refused, as far as definitions and topic ids tell. `held` are records that are kept from it, or in it, until
-    a partition that is empty has newer ones. `redecoded` says that an input has records which did not decode before,
-    and it has not. `sent` is how far the topic is that it is published to, `aged` whether that is to be committed anew
-    before the broker forgets it, and `unsent` how many versions the topic does not have. `in_transactions` are offsets
-    of a landing's topic, by partition, from the first record on of a transaction that has not ended: nobody reads them
-    before it has, so they are no lag. `counted` is what a landing's records are; None of a table, and where nobody
-    counted. `taken` is what became of the records of a topic's table that has all of them.
+    `lag` is the number of records by topic that it does not have; None if the end offsets are unknown. `waiting_for`
+    are the inputs that have not reached the newest cut. `trouble` is why its log cannot be read. `refused` is why its
+    next landing or step is refused, as far as definitions and topic ids show. `recreated` is true if a topic was
+    deleted and created again. `redecoded` is true if an input has decoded quarantined records that the table does not
+    have. `held` are records that wait until an empty partition has newer ones. `sent` is the position of the topic that
+    it is published to; `aged` is true if that position must be committed again before the broker expires it; `unsent`
+    is the number of versions that the topic does not have. `in_transactions` is the number of offsets by partition of a
+    landing's topic from the first record of an open transaction on. No consumer reads them before the transaction ends,
+    so they are no lag. `counted` are the counts of a landing's records; None for a table, or if they were not counted.
+    `taken` are the counts of a topic's table that has all landed records; None for other tables.
     """
 
     table: str
@@ -65,17 +66,17 @@ class Standing:
 
     @property
     def floor(self) -> dict[int, int]:
-        """Where a landing's partitions began, if not at 0: what was before was gone when it first landed."""
+        """The first landed offset by partition, where it is not 0: the topic held nothing older at first landing."""
         return {} if self.state is None else self.state.position.floor
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What was gone before it was read here."""
+        """What was gone before it was read."""
         return () if self.state is None else self.state.position.gaps
 
     @property
     def behind(self) -> bool:
-        """Whether a tick has something to do here."""
+        """Whether a tick has work to do here."""
         never = self.state is None or self.state.position.n == 0
         return (
             never or self.recreated or self.redecoded or self.aged or self.unsent > 0 or any((self.lag or {}).values())
@@ -89,10 +90,10 @@ def standings(
     sent: Mapping[str, Sent | None] | None = None,
     written: Cut | None = None,
 ) -> list[Standing]:
-    """Every landing and table, in the order of a tick, against the end offsets of the topics.
+    """The state of every landing and table, in the order of a tick, against the end offsets of the topics.
 
-    `sent` is how far the topics are that tables are published to, `written` the ends with what is in transactions;
-    without them that is not looked at.
+    `sent` are the published positions by table, and `written` the end offsets that include open transactions. Without
+    one of them, the fields that need it are not set.
     """
     inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
@@ -102,7 +103,7 @@ def standings(
         reached = {read: found[read].state for read in reads}
         found[name] = _standing(lakehouse, topology, name, topics[name], reached, ends)
     held: list[Waiting] = []
-    with suppress(PositionLost, LogBroken):  # a landing that is broken is in trouble already
+    with suppress(PositionLost, LogBroken):  # the broken landing has `trouble` already
         held = waiting(lakehouse, topology)
     for name, at in (sent or {}).items():
         found[name] = replace(found[name], sent=at, unsent=_unsent(lakehouse, topology, name, at), aged=_aged(at))
@@ -115,7 +116,7 @@ def standings(
 
 
 def with_counts(lakehouse: Lakehouse, topology: Topology, found: list[Standing]) -> list[Standing]:
-    """The same, with what became of the records of every landing and every topic's table. May read their rows."""
+    """The same states, with `counted` for landings and `taken` for the tables of topics. May read their rows."""
     sources = {source.landing: source for source in topology.sources}
     tables = {table.name: table for table in topology.tables}
 
@@ -124,7 +125,7 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, found: list[Standing])
             return one
         if one.table in sources:
             return replace(one, counted=counted(lakehouse, topology, sources[one.table]))
-        with suppress(PositionLost, LogBroken):  # its landing's, which is in trouble already
+        with suppress(PositionLost, LogBroken):  # the landing's error: it has `trouble` already
             return replace(one, taken=taken(lakehouse, topology, tables[one.table]))
         return one
 
@@ -132,18 +133,18 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, found: list[Standing])
 
 
 def looked(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[Standing]]:
-    """Where every topic of a topology ends now, and where everything stands against that.
+    """The end offsets of every topic now, and the state of every landing and table against them.
 
     Raises:
-        KafkaUnavailable: no broker tells.
-        TopicMissing: one of the topics is not there.
+        KafkaUnavailable: no broker answers.
+        TopicMissing: one of the topics does not exist.
     """
     there, ends, sent = written(kafka, topology), capture(kafka, topology), all_sent(kafka, topology)
     return ends, standings(lakehouse, topology, ends, sent, there)
 
 
 def metrics(position: Position) -> dict[str, float]:
-    """What a table's operator counted, under Kafka Streams' names; lateness is that of the newest records."""
+    """The operator's counters by Kafka Streams' metric name; lateness, in milliseconds, is of the newest records."""
     told: dict[str, float] = {f"record-lateness-{name}": late for name, late in position.lateness.items()}
     told["enforced-processing-total"] = position.enforced
     told["dropped-records-total"] = sum(position.dropped.values())
@@ -151,41 +152,41 @@ def metrics(position: Position) -> dict[str, float]:
 
 
 def in_transactions(topic: str, ends: Mapping[int, int], written: Mapping[int, int]) -> dict[str, int]:
-    """How many offsets of each partition of a topic wait for a transaction to end: what is behind its end offset."""
+    """The number of offsets by partition, from the end offset on, that wait for a transaction to end."""
     kept = {partition: end - ends.get(partition, end) for partition, end in written.items()}
     return {f"{topic}-{partition}": offsets for partition, offsets in kept.items() if offsets > 0}
 
 
 def undecided(kept: Mapping[str, int]) -> list[str]:
-    """What transactions keep, in a sentence for each partition."""
+    """The offsets that wait for a transaction to end: one sentence for each partition."""
     return [f"{count} offsets of {partition} wait for a transaction to end" for partition, count in kept.items()]
 
 
 def held_back(standing: Standing) -> str:
-    """All that is held back from a landing or a table, and why."""
+    """Everything that is held back from a landing or a table, and why, as text."""
     return "; ".join([*map(told, standing.held), *undecided(standing.in_transactions)])
 
 
 def told(held: Waiting) -> str:
-    """What is held back, in a sentence."""
+    """A sentence about records that are held back."""
     records = f"{held.records} record{'' if held.records == 1 else 's'} of {held.topic}-{held.partition}"
     wait = f"wait{'s' if held.records == 1 else ''} for {', '.join(held.waits_for)}"
     return f"{records} {wait} since {moment(held.since)}, until {moment(held.until)}"
 
 
 def began(topic: str, floor: Mapping[int, int]) -> str:
-    """Where a landing began, in a sentence; nothing where it began at 0."""
+    """A sentence about the offsets at which a landing began; empty if it began at 0."""
     places = ", ".join(f"{offset} of {topic}-{partition}" for partition, offset in sorted(floor.items()))
     return f"begins at offset {places}: the topic held nothing older when it first landed" if places else ""
 
 
 def moment(milliseconds: int) -> str:
-    """A time of day that can be told from yesterday's."""
+    """A time in milliseconds since 1970 as text, with its date, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def fingerprint(ends: Cut, found: list[Standing]) -> str:
-    """A hash of how things stand: the same as long as no topic and no table moves, and no deadline passes."""
+    """A hash of the end offsets and the states. It changes when a topic or a table changes, or a deadline passes."""
     stands = [None if standing.state is None else standing.state.position.to_json() for standing in found]
     now = round(1000 * time.time())
     passed = [one.over(now) for standing in found for one in standing.held]
@@ -224,7 +225,7 @@ def _standing(
         if short in topics:
             have = own.get(topic)
             other = have is not None and have.topic_id != end.topic_id
-            known = {} if have is None or other else have.offsets  # none of another topic's records are here
+            known = {} if have is None or other else have.offsets  # no record of the new topic is here
             recreated |= other
             if other and name.startswith(LANDING):
                 refused = f"topic {short} was deleted and created anew: its records would mix with those that landed"
@@ -233,7 +234,7 @@ def _standing(
 
 
 def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) -> str | None:
-    """Why the next landing or step is refused, as far as definitions tell; None where they do not."""
+    """Why the next landing or step is refused, as far as definitions show; None if it is not."""
     try:
         if name.startswith(LANDING):
             check_types(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
@@ -241,13 +242,13 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) 
             gaining(lakehouse, topology, topology.table(name), state)
     except PlanChanged as error:
         return str(error)
-    except (PositionLost, LogBroken):  # of an input, which is in trouble itself
+    except (PositionLost, LogBroken):  # an input's error: the input has `trouble` itself
         return None
     return None
 
 
 def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | None) -> int:
-    """How many versions the topic of a table does not have; where its log does not tell, publishing says why."""
+    """The number of versions that a table's topic does not have. If the log has no answer, publishing raises why."""
     try:
         return unsent(lakehouse.table(topology.name, name), f"{topology.name}/{name}", sent)
     except (PositionLost, LogBroken):
@@ -261,7 +262,7 @@ def _aged(sent: Sent | None) -> bool:
 
 
 def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:
-    """Inputs that were never computed; else those that are before another one on a topic they share."""
+    """The inputs that were never computed; else those that are before another input on a topic that they share."""
     cuts = {name: state.position.cut for name, state in inputs.items() if state is not None and state.position.n > 0}
     if never := tuple(name for name in inputs if name not in cuts):
         return never

@@ -1,10 +1,10 @@
-"""What is done every night: small files become few, and Dagster forgets old ticks.
+"""The nightly job: it compacts small files, and deletes Dagster's old runs.
 
-Of those it keeps a while, because ten tables write some 0.3 MB for each of them. The truth about the data is in the
-tables' commits; Dagster's runs are what is shown of it.
+A run is deleted after some days, because Dagster stores some 0.3 MB for a tick of ten tables. The tables' commits are
+the record of the data; Dagster's runs only show it.
 """
 
-# Annotations are not deferred here: Dagster reads those of an op as objects.
+# No `from __future__ import annotations`: Dagster reads the annotations of an op as objects.
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,8 +18,8 @@ from spark.engine.errors import EngineError
 from spark.topology import Topology
 
 NIGHTLY = "17 3 * * *"  # once a day, at a minute when little else starts
-PAGE = 500  # runs deleted between two looks at what is left
-# Days that runs are kept.
+PAGE = 500  # runs that are read and deleted in one round
+# The number of days after which runs are deleted.
 RETENTION = {
     "succeeded_days": dg.Field(float, default_value=7.0),
     "failed_days": dg.Field(float, default_value=30.0),
@@ -27,7 +27,7 @@ RETENTION = {
 
 
 def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
-    """Compact these topologies' tables, and delete old runs of their jobs; other runs of the instance stay."""
+    """The job that compacts these topologies' tables, and deletes old runs of their jobs. Other runs stay."""
     names = [topology.name for topology in topologies]
 
     @dg.op(config_schema=RETENTION, description="Deletes old runs, and the files that Dagster leaves of them.")
@@ -48,7 +48,7 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
             for name in topology.stored:
                 try:
                     done = compact(tidetable.engine, tidetable.lakehouse, topology, name)
-                except EngineError as error:  # one table must not keep the others from it
+                except EngineError as error:  # the other tables are compacted all the same
                     failed.append(str(error))
                 else:
                     context.log.info("%s: %s files are %s now", done.table, done.removed, done.added)
@@ -68,7 +68,7 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
 
 
 def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Every night, from the start: what the sensor starts would else grow for ever."""
+    """The nightly schedule. It is on from the start: otherwise the runs of the sensor would accumulate."""
     return dg.ScheduleDefinition(
         name="maintenance_schedule",
         job=job,
@@ -80,7 +80,7 @@ def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
 def forget(
     instance: dg.DagsterInstance, topologies: Sequence[str], statuses: Sequence[dg.DagsterRunStatus], until: datetime
 ) -> int:
-    """Delete the runs of topologies that were created before a time; how many there were."""
+    """Delete the runs of topologies that were created before `until`. Returns their number."""
     old = dg.RunsFilter(tags={TOPOLOGY_TAG: list(topologies)}, statuses=statuses, created_before=until)
     count = 0
     while records := instance.get_run_records(old, limit=PAGE):
@@ -92,9 +92,9 @@ def forget(
 
 
 def _unlink(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Dagster keeps a database file per run beside its sqlite storage, and leaves it when the run is deleted.
+    """Delete the database file of a run: Dagster's sqlite storage has one per run, and does not delete it with the run.
 
-    The shared databases are not vacuumed: their freed pages are used again, so they stop growing.
+    The shared databases need no VACUUM: sqlite uses their freed pages again, so they stop growing.
     """
     history = Path(instance.root_directory, "history", "runs")
     for file in history.glob(f"{run_id}.db*"):

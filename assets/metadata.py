@@ -1,4 +1,4 @@
-"""What a landing or a step did, under names that stay: every number becomes a plot."""
+"""Dagster's metadata of landings, steps and other verbs. Names are stable, since Dagster plots every number by name."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Metadata = dict[str, dg.MetadataValue]
 
 
 def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
-    """From which offsets to which, how many records, how many more the topic held before, and how many are missing.
+    """Start and end offsets, the number of records, the lag after it, and the number of missing offsets.
 
-    `kept` are offsets that nobody reads before a transaction has ended; they are no lag.
+    `kept` is the number of offsets that no consumer reads before a transaction has ended; they are no lag.
     """
     return {
         "kafka/start_offsets": offsets(landed.start),
@@ -51,7 +51,7 @@ def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
 
 
 def of_step(stepped: Stepped) -> Metadata:
-    """How many keys were touched, what became of their rows, and whose rows stand for changes that were gone."""
+    """The numbers of touched keys and of changed rows, and the inputs of which older changes were gone."""
     told: Metadata = {
         "batch/outcome": dg.MetadataValue.text(stepped.outcome),
         "batch/keys_touched": dg.MetadataValue.int(stepped.touched),
@@ -73,7 +73,7 @@ def of_step(stepped: Stepped) -> Metadata:
 
 
 def of_standing(standing: Standing) -> Metadata:
-    """Where a landing or a table stands: behind by how many offsets of which topic, held back by what, at which cut."""
+    """The state of a landing or a table: its lag by topic, what it waits for, what is held back, and its position."""
     state = standing.state
     told: Metadata = {
         "behind": dg.MetadataValue.bool(standing.behind),
@@ -110,7 +110,7 @@ def of_standing(standing: Standing) -> Metadata:
 
 
 def of_audit(audited: Audited) -> Metadata:
-    """Which version was compared, how many rows it has, and how many keys differ, with some of them."""
+    """The audited version, the number of its rows, and the number of keys that differ, with some of them."""
     return {
         "audit/version": dg.MetadataValue.int(audited.version),
         "audit/rows": dg.MetadataValue.int(audited.rows),
@@ -121,7 +121,7 @@ def of_audit(audited: Audited) -> Metadata:
 
 
 def of_check(checked: Checked, verdict: Verdict) -> Metadata:
-    """Which version was looked at, how many expectations it fails, and which rows."""
+    """The checked version, the number of expectations that it fails, and the failures."""
     return {
         "check/version": dg.MetadataValue.int(checked.version or 0),
         "check/failed": dg.MetadataValue.int(len(verdict.failures)),
@@ -131,7 +131,7 @@ def of_check(checked: Checked, verdict: Verdict) -> Metadata:
 
 
 def of_undecodable(records: Sequence[Undecodable]) -> Metadata:
-    """Records in quarantine: where each is, why, and what it holds."""
+    """Records in quarantine: the offset, the reason and the content of each."""
     columns = [field.name for field in fields(Undecodable)]
     rows = [
         dg.TableRecord({name: str(getattr(record, name)) for name in columns if getattr(record, name) is not None})
@@ -142,7 +142,7 @@ def of_undecodable(records: Sequence[Undecodable]) -> Metadata:
 
 
 def of_redecoded(done: Redecoded) -> Metadata:
-    """How many records decode now, and how many still do not."""
+    """The number of records that decode now, and of those that do not."""
     return {
         "quarantine/decoded": dg.MetadataValue.int(done.decoded),
         "quarantine/left": dg.MetadataValue.int(done.left),
@@ -151,9 +151,9 @@ def of_redecoded(done: Redecoded) -> Metadata:
 
 
 def of_publish(published: Published, behind: int) -> Metadata:
-    """How many records it took, which version the topic has, and how many versions the table has gained by now.
+    """The number of records sent, the version that the topic has, and the number of newer versions of the table.
 
-    `published/skipped` counts all records that were ever left out of the topic because somebody asked for it.
+    `published/skipped` counts all records that were ever left out of the topic on a user's request.
     """
     told: Metadata = {
         "batch/outcome": dg.MetadataValue.text(published.outcome),
@@ -179,7 +179,7 @@ def enforced_rate(before: State | None, after: State) -> float:
 
 
 def of_table(path: str, state: State) -> Metadata:
-    """The version that stands, what it was computed from, and how many rows it has."""
+    """The current version, its position, and the number of its rows."""
     told: Metadata = {
         "delta/version": dg.MetadataValue.int(state.version),
         "position": position(state.position),
@@ -191,7 +191,7 @@ def of_table(path: str, state: State) -> Metadata:
 
 
 def position(of: Position) -> dg.MetadataValue:
-    """A position as it is kept in the commit."""
+    """A position as the commit has it."""
     return dg.MetadataValue.json(json.loads(of.to_json()))
 
 
@@ -201,7 +201,7 @@ def offsets(of: Mapping[int, int]) -> dg.MetadataValue:
 
 
 def row_count(path: str) -> int | None:
-    """How many rows a Delta table has, by its log and deletion vectors; None where its files do not say."""
+    """The number of rows of a Delta table, from its log and deletion vectors; None if a file has no count."""
     table = DeltaTable(path)
     rows = pa.table(table.get_add_actions(flatten=True)).column("num_records")
     if rows.null_count > 0:

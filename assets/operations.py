@@ -1,9 +1,9 @@
-"""What people do when things went wrong, as jobs: look, audit, rebuild, restore, and decode again what did not.
+"""The jobs that repair or inspect a topology: status, audit, rebuild, restore, check, and quarantine.
 
-Each is the command of the same name, for one topology; none is a part of a tick.
+Each job does what the command of the same name does, for one topology. None is a part of a tick.
 """
 
-# Annotations are not deferred here: Dagster reads those of an op as objects.
+# No `from __future__ import annotations`: Dagster reads the annotations of an op as objects.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from spark.topology.topology import Source, Table
 DATA_VERSION = "dagster/data_version"
 
 Events = Iterator[dg.AssetObservation | dg.AssetMaterialization | dg.Output[None]]
-"""What an op tells, at once: what it only logs is lost where it fails later."""
+"""The events of an op. It yields each at once: an event that is only logged is lost if the op fails later."""
 
 DONE = dg.Output(None)
 
@@ -54,7 +54,7 @@ TOPICS = dg.Field([str], default_value=[], description="Names of topics; none: a
 
 
 def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobDefinition]:
-    """The jobs of a topology; a rebuild goes through the gates of its tables, as a step does."""
+    """The operational jobs of a topology. A rebuild passes the gates of its tables, as a step does."""
     return [
         _status(topology),
         _audit(topology),
@@ -111,7 +111,7 @@ def _audit(topology: Topology) -> dg.JobDefinition:
 
 @contextmanager
 def _collected(wrong: list[str]) -> Iterator[None]:
-    """Take down what no other try would mend: one table must not keep the others from their audit."""
+    """Collect the message of a permanent error, so that the other tables are audited or checked all the same."""
     try:
         yield
     except PASSING:
@@ -246,7 +246,7 @@ def _name(topology: Topology, *words: str) -> str:
 
 
 def _named(topology: Topology, kind: str, name: str, names: Sequence[str]) -> str:
-    """A name that the configuration gives, which must be one of some names."""
+    """A name in the configuration, which must be one of `names`; raises dg.Failure otherwise."""
     if name not in names:
         raise dg.Failure(f"{topology.name} has no {kind} {name}; it has {', '.join(names)}", allow_retries=False)
     return name
@@ -274,7 +274,7 @@ def _observed(topology: Topology, name: str, told: metadata.Metadata) -> dg.Asse
 
 
 def _materialized(tidetable: Tidetable, topology: Topology, table: Table, done: Stepped) -> dg.AssetMaterialization:
-    """What a step would say: the table has a new version."""
+    """The event that a step would report: the table has a new version."""
     state = done.after
     assert state is not None, "a rebuild and a restore commit"
     path = tidetable.lakehouse.table(topology.name, table.name)

@@ -1,4 +1,4 @@
-"""What Dagster is told of a failure: to try again, or our own words."""
+"""Maps errors for Dagster: it retries transient ones, and fails with our message for permanent ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from assets.failures import LASTING, PASSING
 from spark.engine.errors import engine_died
 
-TRIES = 3  # more, and a cluster that is down holds a run for minutes; the sensor asks again anyway
-PAUSE = 5.0  # seconds: an election of leaders is over, a killed engine's port is free
+TRIES = 3  # with more, a run waits minutes for a cluster that is down; the sensor requests ticks anyway
+PAUSE = 5.0  # seconds: by then a leader election is over, and a killed engine's port is free
 
 
 @contextmanager
 def retried() -> Iterator[None]:
-    """Ask Dagster to try again what passes by itself; say what does not in our own words."""
+    """Request a retry for a transient error; fail with our own message, without a retry, for a permanent one."""
     try:
         yield
     except PASSING as error:

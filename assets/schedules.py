@@ -1,4 +1,4 @@
-"""Ticks by the clock, for who wants a fixed cadence instead of the sensor's."""
+"""A schedule of ticks at a fixed interval, for users who do not want the sensor's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CADENCE = "*/5 * * * *"  # every five minutes
 
 
 def tick_schedule(topology: Topology) -> dg.ScheduleDefinition:
-    """Tick every five minutes, news or not. Off until it is switched on: the sensor leaves it nothing to do."""
+    """A schedule of ticks every five minutes, with or without new records. Off by default: the sensor suffices."""
     return dg.ScheduleDefinition(
         name=f"{tick_name(topology)}_schedule",
         job_name=tick_name(topology),

@@ -1,7 +1,7 @@
-"""The lag sensor: a tick is asked for exactly when something is behind its topics, or a topic behind its table.
+"""The lag sensor: it requests a tick when a table lags its topics, or a published topic lags its table.
 
-Level-triggered: it compares end offsets with the positions in the tables, and those with what is published, so a tick
-that failed, or one that somebody else made, leaves the truth where it was. It reads no record and starts no server.
+It is level-triggered: it compares end offsets with the tables' positions, and these with the published positions. So
+neither a failed tick nor a tick of another runner can mislead it. It reads no record and starts no server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from spark.engine.offsets import KafkaUnavailable, TopicMissing
 if TYPE_CHECKING:
     from spark.topology import Topology
 
-INTERVAL = 5  # seconds: Dagster's daemon looks at no sensor more often
-AGAIN = 300  # seconds until a tick that changed nothing, because it failed, is asked for once more
+INTERVAL = 5  # seconds: Dagster's daemon evaluates no sensor more often
+AGAIN = 300  # seconds until a tick that failed, and so changed nothing, is requested again
 
 IN_FLIGHT = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -32,7 +32,7 @@ IN_FLIGHT = [
 
 
 def broken_sensor(name: str, why: str) -> dg.SensorDefinition:
-    """Fail, at every tick, with what is wrong with a topology that is left out: nobody else would tell."""
+    """A sensor that always fails, with the error of a topology that is left out: nothing else would report it."""
 
     @dg.sensor(
         name=f"{word(name)}_broken",
@@ -47,10 +47,10 @@ def broken_sensor(name: str, why: str) -> dg.SensorDefinition:
 
 
 def lag_sensor(topology: Topology) -> dg.SensorDefinition:
-    """Ask for a tick while something is behind.
+    """The sensor that requests a tick while something lags.
 
-    It runs from the start: a table that stands still until somebody finds a switch would surprise more than a tick
-    does, and where no broker runs or no topic is, it does nothing but say so.
+    It is on from the start: a table that is not updated until somebody finds a switch would surprise more than a tick.
+    Without a running broker, or without a topic, it only reports that.
     """
 
     @dg.sensor(
@@ -77,8 +77,8 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         kept = [reason for standing in found for reason in undecided(standing.in_transactions)]
         if not behind:
             return dg.SkipReason("; ".join(["Everything is at the end of its topics", *kept]) + ".")
-        # One tick for one state of things: a new one at once when it moves, and after a while if it does not. Dagster
-        # starts no second run of a key that it has seen, so a failed tick would otherwise be the last one.
+        # One tick per state: a changed state requests one at once, an unchanged state after `AGAIN` seconds. Dagster
+        # starts no second run of a run key, so without the time a failed tick would be the last one.
         key = f"{fingerprint(ends, found)}-{int(time.time() // AGAIN)}"
         context.log.info("behind: %s", "; ".join([", ".join(behind), *kept]))
         return dg.RunRequest(run_key=key, tags={TOPOLOGY_TAG: topology.name})

@@ -1,4 +1,4 @@
-"""A topology as Dagster names it: one asset per topic, per landing and per table."""
+"""The names and asset specs of a topology in Dagster: one asset per topic, per landing and per table."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source, Table
 
 TOPOLOGY_TAG = "tidetable/topology"
-"""What every job of a topology is tagged with."""
+"""The tag of every job of a topology, with the topology's name."""
 
 OUR_TYPES = dict(zip(OURS, ("timestamp", "string", "int", "bigint"), strict=True))
-UNKNOWN = "unknown"  # the type of a computed column: Spark finds it when the table is first stepped
+UNKNOWN = "unknown"  # the type of a computed column: Spark finds it at the table's first step
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """The asset of a topic, one for all topologies that read it, or that publish to it."""
+    """The asset key of a topic, the same for all topologies that read it or publish to it."""
     return dg.AssetKey(["kafka", topic])
 
 
 def table_key(topology: Topology, name: str) -> dg.AssetKey:
-    """The asset of a stored table, or of a landing by its name `_landing/<topic>`."""
+    """The asset key of a stored table, or of a landing, whose name is `_landing/<topic>`."""
     if name.startswith(LANDING):
         return dg.AssetKey([topology.name, "landing", name.removeprefix(LANDING)])
     return dg.AssetKey([topology.name, name])
 
 
 def word(*parts: str) -> str:
-    """A name as Dagster wants those of ops, jobs and groups: letters, digits and underscores."""
+    """A name that Dagster allows for ops, jobs and groups: letters, digits and underscores."""
     return "__".join(re.sub(r"\W", "_", part, flags=re.ASCII) for part in parts)
 
 
@@ -50,14 +50,14 @@ def tick_name(topology: Topology) -> str:
 
 
 def topic_spec(topic: str) -> dg.AssetSpec:
-    """A topic."""
+    """The asset of a topic."""
     return dg.AssetSpec(
         topic_key(topic), group_name="kafka", kinds={"kafka"}, description=f"The Kafka topic `{topic}`."
     )
 
 
 def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
-    """A topic that a table is published to."""
+    """The asset of a topic that a table is published to."""
     assert table.topic is not None, "only what has a topic is published"
     return dg.AssetSpec(
         topic_key(table.topic),
@@ -70,7 +70,7 @@ def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
 
 
 def landing_spec(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.AssetSpec:
-    """The landing of a topic: its records, undecodable ones too, with their offsets."""
+    """The asset of a landing: a topic's records with their offsets, including undecodable ones."""
     consumed = source.consumed
     raw = [_ours("_deleted", "boolean"), _ours("_error", "string"), _ours("_batch", "bigint")]
     raw += [_ours("_key", "binary"), _ours("_value", "binary")]
@@ -86,7 +86,7 @@ def landing_spec(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg
 
 
 def table_spec(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.AssetSpec:
-    """A stored table; its description is the plan in words."""
+    """The asset of a stored table; its description is the plan in words."""
     columns = _columns(table.plan.columns, table.plan.key)
     return dg.AssetSpec(
         table_key(topology, table.name),
@@ -111,7 +111,7 @@ def _metadata(
 
 
 def _line(line: Line | None) -> dict[str, dg.MetadataValue]:
-    """Where the user declares it."""
+    """The code reference to the user's line that declares it."""
     if line is None:
         return {}
     with beta():

@@ -1,10 +1,10 @@
 """Suites of Great Expectations, read and validated when definitions load.
 
-A suite is a JSON file in Great Expectations' own shape, `assets/expectations/<topology>.<table>.json`. What can be
-mistyped in it is an error before any step runs: the table, an expectation's name, its arguments, the columns they name,
-and values of another type than the column's. Names and arguments are Great Expectations' own to judge. Its import takes
-seconds, which no process that loads definitions should pay, so another process imports it, once for each text of a
-suite: that a text was valid is kept in the cache folder.
+A suite is a JSON file in Great Expectations' own format, `assets/expectations/<topology>.<table>.json`. A wrong name of
+a table, an expectation, an argument or a column is an error before any step runs, and so is a value of another type
+than its column's. Great Expectations validates names and arguments. Its import takes seconds, which no process that
+loads definitions should pay, so another process imports it, once for each text of a suite: the cache folder records
+which texts are valid.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ EXPECTATION_KEYS = (
     *("type", "kwargs", "severity", "meta", "notes", "description", "id"),
     *("rendered_content", "expectation_context", "success_on_last_run"),
 )
-"""What Great Expectations reads of a suite and of an expectation; anything else is misspelt, or in the wrong place."""
+"""The keys that Great Expectations reads of a suite and of an expectation. Any other key is misspelt or misplaced."""
 
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
-"""Arguments of expectations that hold names of columns: one, or a list."""
+"""Arguments of expectations that are names of columns: one, or a list."""
 
 VALUES = ("min_value", "max_value", "value_set")
 VALUED = re.compile(
     r"expect_column_(values_to_be_between|(max|min|mean|median|stdev|sum)_to_be_between"
     r"|(distinct_|most_common_)?values?_to_(not_)?(be_in|contain|equal)_set)"
 )
-"""Expectations whose bounds or sets are values of their column; bounds of others are lengths, numbers, or shares."""
+"""Expectations whose bounds or sets are values of their column. The bounds of others are lengths, numbers or shares."""
 
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 TIMES = ("timestamp", "date")
 
 IN_CONDITION = re.compile(r"""col\(["'](\w+)["']\)""")
-"""A column in a `row_condition` of Great Expectations' own language."""
+"""A column in a `row_condition` in Great Expectations' own language."""
 
 
 class BrokenSuite(Exception):
-    """A file of expectations that cannot be meant.
+    """A file of expectations is not valid.
 
     Correct the file that the message names: its name, the expectation's type and arguments, or the column. Until then
-    the topology is left out of Dagster, and the others go on.
+    Dagster does not load this topology; it loads the others.
     """
 
 
 class Expectation(TypedDict, total=False):
-    """One expectation, as a suite's file has it."""
+    """One expectation of a suite's file."""
 
     type: str
     kwargs: dict[str, object]
@@ -81,7 +81,7 @@ class Expectation(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Suite:
-    """What must hold of a table's rows."""
+    """The expectations of a table's rows."""
 
     name: str
     path: Path
@@ -95,16 +95,16 @@ class Suite:
 
     @property
     def digest(self) -> str:
-        """Tells this text from every other."""
+        """A hash that identifies the text of the suite."""
         return sha256(self.text.encode()).hexdigest()[:16]
 
 
 def suites(topologies: Iterable[Topology], folder: Path = FOLDER, others: Collection[str] = ()) -> dict[str, Suite]:
-    """The suites by `<topology>.<table>`; those of `others`, topologies by name, are not looked at.
+    """The suites by `<topology>.<table>`; files of the topologies that `others` names are not read.
 
     Raises:
-        BrokenSuite: a file is no suite, is for a table that there is not, or has an expectation that there is not,
-            with arguments that it does not take, or about a column that the table does not have.
+        BrokenSuite: a file is no suite, or its table does not exist; or an expectation does not exist, does not take
+            its arguments, or names a column that the table does not have.
     """
     tables = {f"{topology.name}.{table.name}": table for topology in topologies for table in topology.tables}
     files = [
@@ -152,7 +152,7 @@ def _read(path: Path) -> Suite:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; of a key that is there twice, `json` keeps the last alone."""
+    """A JSON object. Raises ValueError for a duplicate key, of which `json` would take the last value silently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -170,7 +170,7 @@ def _is_expectation(one: object) -> bool:
 
 
 def _check_columns(suite: Suite, name: str, table: Table) -> None:
-    """Refuse columns that the table does not have, and values that are not of the column's type."""
+    """Raise BrokenSuite for a column that the table does not have, or a value that is not of the column's type."""
     types = {column.name: column.type for column in table.plan.columns}
     for expectation in suite.expectations:
         arguments = expectation.get("kwargs", {})
@@ -199,7 +199,7 @@ def _check_columns(suite: Suite, name: str, table: Table) -> None:
 
 
 def _columns(arguments: dict[str, object]) -> Iterator[str]:
-    """The columns that an expectation's arguments name, in conditions too."""
+    """The columns that an expectation's arguments name, including those in conditions."""
     for argument in COLUMN_ARGUMENTS:
         given = arguments.get(argument, [])
         yield from (one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str))
@@ -218,7 +218,7 @@ def _compared(condition: object) -> Iterator[str]:
 
 
 def _comparable(kind: str, value: object) -> bool:
-    """Whether a value can be meant for a column of a type; of types that JSON has no word for, any may."""
+    """Whether a JSON value can be compared with a column of a type; any value can if JSON has no such type."""
     if kind in ("string", *TIMES):
         return isinstance(value, str)
     return not (kind.startswith(NUMBERS) and isinstance(value, str))
@@ -230,7 +230,11 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 
 
 def _check_expectations(suite: Suite) -> None:
-    """Ask Great Expectations whether it has such expectations, with such arguments; once for each text and release."""
+    """Let Great Expectations validate the names and arguments of expectations, once for each text and release.
+
+    Raises:
+        BrokenSuite: it rejects one.
+    """
     gx = version("great-expectations")
     rules = sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     valid = cache() / "suites" / f"{gx}-{rules}-{suite.digest}"
@@ -248,7 +252,7 @@ def _check_expectations(suite: Suite) -> None:
 
 
 def _wrong(text: str) -> Iterator[str]:
-    """What Great Expectations, or Spark, does not accept in a suite: a sentence for each expectation and argument."""
+    """What Great Expectations or Spark rejects in a suite: a sentence for each expectation and argument."""
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.registry import (
@@ -288,6 +292,6 @@ def _wrong(text: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    with redirect_stdout(sys.stderr):  # Great Expectations prints what it would advise
+    with redirect_stdout(sys.stderr):  # Great Expectations prints advice
         found = list(_wrong(sys.stdin.read()))
     print(json.dumps(found))

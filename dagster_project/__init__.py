@@ -1,1 +1,1 @@
-"""The application: what Dagster loads, the command `tidetable`, settings, and the topologies."""
+"""The application: Dagster's definitions, the command `tidetable`, settings, and the topologies."""

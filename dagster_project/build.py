@@ -1,4 +1,4 @@
-"""Dagster's definitions of topologies: assets, jobs, sensors and schedules, and the one resource they need."""
+"""Dagster's definitions of topologies: assets, jobs, sensors and schedules, and the one resource they use."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def definitions(
     broken: Sequence[BrokenTopology] = (),
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
-    """Topologies as Dagster sees them. Nothing is started or opened before a run needs it.
+    """Dagster's definitions of topologies. Nothing is started or opened before a run needs it.
 
-    A broken one takes no other down: in its place is a sensor whose every tick fails with what is wrong.
+    A broken topology does not affect the others: in its place is a sensor that always fails with its error.
     """
     maintenance = maintenance_job(found)
     return dg.Definitions(
@@ -47,7 +47,7 @@ def definitions(
 
 
 def _by_name(broken: Sequence[BrokenTopology]) -> dict[str, str]:
-    """What is wrong with each that is left out, by Dagster's name for it; several may have one."""
+    """The errors of the topologies that are left out, by their name in Dagster, which several may share."""
     found: dict[str, str] = {}
     for one in broken:
         name = word(one.name)
@@ -61,26 +61,26 @@ def build_definitions(
     expectations: Path | str | None = None,
     settings: Settings | None = None,
 ) -> dg.Definitions:
-    """The definitions of topologies, for a Dagster project that wants everything in one code location.
+    """Dagster's definitions of topologies, for a project with everything in one code location.
 
-    Merge them with yours: `dg.Definitions.merge(yours, build_definitions("topologies"))`. A file that cannot be meant
-    takes no other down: in its place is a sensor whose every tick fails with what is wrong.
+    Merge them with yours: `dg.Definitions.merge(yours, build_definitions("topologies"))`. A broken file does not affect
+    the others: in its place is a sensor that always fails with its error.
 
-    The instance should have what `tidetable init` writes into `dagster.yaml`: pools with the limit 1 and the
-    granularity `op`, which keep two runs from stepping one table at once. Without them a run that was overtaken fails
-    and is repeated; no row is lost. The jobs run their ops in one process; what is launched from the UI without a job
-    runs with the executor of the code location, which is yours.
+    Configure the instance as `tidetable init` does in `dagster.yaml`: pools with the limit 1 and the granularity `op`
+    prevent two runs from stepping one table at once. Without pools, the slower run fails and is retried; no row is
+    lost. The jobs run their ops in one process. Assets that are launched from the UI without a job run with the
+    executor of your code location.
 
     Args:
         topologies: topologies, folders of Python files, or names of modules that have a `topology`, or of packages of
-            such modules; one or several. Without it, those of the settings.
-        expectations: the folder of Great Expectations suites; without it, that of the settings, or the folder
-            `expectations` beside each folder of topologies.
-        settings: where the lake, Kafka and the engine are; without them, what the environment and the settings file
-            say.
+            such modules; one or several. By default, those of the settings.
+        expectations: the folder of Great Expectations suites. By default, that of the settings, or the folder
+            `expectations` next to each folder of topologies.
+        settings: the settings of the lake, Kafka and the engine. By default, those of the environment and the settings
+            file.
 
     Raises:
-        SettingsError: a setting cannot be meant, or a folder or a module is not there.
+        SettingsError: a setting is not valid, or a folder or a module does not exist.
     """
     settings = settings or Settings.from_environment()
     changed: dict[str, object] = {}
@@ -97,7 +97,7 @@ def build_definitions(
 def built(
     settings: Settings, given: Sequence[Topology] = (), executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """The definitions of the topologies of settings, and of those that are given."""
+    """Dagster's definitions of the topologies of `settings`, and of those in `given`."""
     broken: list[BrokenTopology] = []
     found = (*given, *topologies(broken.append, settings))
     unread, sound = tuple(broken), []

@@ -1,4 +1,4 @@
-"""The command `tidetable`: the verbs that Dagster's jobs use, without Dagster."""
+"""The command `tidetable`: the functions that Dagster's jobs call, without Dagster."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source, Table
 
 OURS = (*PASSING, *LASTING, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable, project.FolderInUse)
-AGAIN = 60.0  # seconds until --follow repeats a tick that failed, while nothing else has moved
+AGAIN = 60.0  # seconds until --follow repeats a failed tick if nothing has changed
 
-# In a pipe, a row is a line as wide as it needs to be, without rules around it.
+# In a pipe, a row is one line of any width, without rules.
 out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 100_000)
 progress = Console(stderr=True)
 
@@ -68,10 +68,10 @@ VERSION = click.IntRange(min=0)
 
 
 class Seconds(click.FloatRange):
-    """A time that can be waited for; `nan` is in every range."""
+    """A number of seconds. Rejects `nan`, which is in every range."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
+        """Convert the value of an option to seconds."""
         seconds: float = super().convert(value, param, ctx)
         return self.fail(f"{value} is no number of seconds", param, ctx) if math.isnan(seconds) else seconds
 
@@ -85,10 +85,10 @@ any_name = click.argument("name", metavar="TOPOLOGY[.TOPIC|.TABLE]")
 
 
 class Verbs(click.Group):
-    """Commands whose failures are one message, and no traceback; with --debug a traceback, and Spark's own."""
+    """A group of commands that reports an error as one message; with --debug, with Python's and Spark's tracebacks."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command."""
+        """Run a command, and report its error."""
         if ctx.params["debug"]:
             return super().invoke(ctx)
         try:
@@ -104,7 +104,7 @@ class Verbs(click.Group):
 
 
 def unknown(error: Exception) -> click.ClickException:
-    """What a library, or the system, says that we have no words for."""
+    """The message for an error of a library or of the operating system."""
     said = cause(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
     return click.ClickException(f"{said}\nto see where that was, write `tidetable --debug` before the verb")
 
@@ -319,7 +319,7 @@ def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) ->
             except EngineError as error:
                 if table is not None:
                     raise
-                wrong = True  # the other tables have verdicts of their own
+                wrong = True  # the other tables are audited all the same
                 verdicts.append({"table": f"{topology.name}/{target.name}", "holds": None, "error": str(error)})
                 if not as_json:
                     out.print(told.failure(error))
@@ -345,7 +345,7 @@ def check_(name: str, as_json: bool) -> None:
         try:
             with progress.status(f"checking {gate_name}"):
                 checked = check(doors, topology, topology.table(gate_name), gate, run)
-        except LASTING as error:  # one table must not keep the others from their check
+        except LASTING as error:  # the other tables are checked all the same
             wrong = True
             done.append(told.unchecked_json(f"{topology.name}/{gate_name}", error))
             lines = [told.failure(error)]
@@ -520,7 +520,7 @@ def late_(name: str, limit: int, as_json: bool) -> None:
 
 
 def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: bool) -> None:
-    """Tick for ever, when something is behind; a tick that failed is repeated when anything moved, or after a while."""
+    """Tick while something lags, until interrupted. Repeats a failed tick after any change, or `AGAIN` seconds."""
     last, at = "", 0.0
     while True:
         try:
@@ -541,7 +541,7 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
 
 
 def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
-    """One tick, told as it goes; whether nothing failed."""
+    """Run one tick and print its events. Returns whether nothing failed."""
     debug = click.get_current_context().find_root().params["debug"]
 
     def tell(done: Told) -> None:
@@ -557,7 +557,7 @@ def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
 
 
 def say(as_json: bool, data: Json, *lines: str | Grid) -> None:
-    """The outcome: JSON on one line, or text."""
+    """Print the result: JSON on one line, or text."""
     if as_json:
         click.echo(json.dumps(data))
         return
@@ -568,24 +568,24 @@ def say(as_json: bool, data: Json, *lines: str | Grid) -> None:
 
 
 def served(tidetable: Tidetable) -> str | None:
-    """Where the engine is, without secrets; None if it is the lake's own and does not run."""
+    """The engine's URL without secrets; None if it is the lake's own and does not run."""
     running = tidetable.engine.running()
     return tidetable.engine.address or (None if running is None else f"sc://{running.address}")
 
 
 def address(tidetable: Tidetable) -> str | None:
-    """Where Kafka is; None if it is the lake's own broker and does not run."""
+    """Kafka's bootstrap servers; None if it is the lake's own broker and does not run."""
     kafka = tidetable.listening()
     return None if kafka is None else kafka.address
 
 
 def new_run() -> str:
-    """An id that tells this run's commits from others'."""
+    """A new id, which identifies the commits of this run."""
     return f"cli-{uuid.uuid4().hex}"
 
 
 def loaded(broken: list[BrokenTopology] | None = None) -> tuple[Topology, ...]:
-    """Every topology that can be meant; what is wrong with the others is said beside the output, and added."""
+    """All valid topologies. The errors of the others are printed to standard error, and appended to `broken`."""
 
     def left_out(one: BrokenTopology) -> None:
         progress.print(f"[red]left out[/]  {escape(str(one))}", soft_wrap=True)
@@ -611,12 +611,12 @@ def sources(topology: Topology, topic: str | None) -> tuple[Source, ...]:
 
 
 def topology_of(name: str) -> Topology:
-    """The topology of a name."""
+    """The topology with this name."""
     return named(name, lambda _: [])[0]
 
 
 def table_of(name: str) -> tuple[Topology, Table]:
-    """The table of a name."""
+    """The table with this name, and its topology."""
     topology, table = named(name, tables)
     if table is None:
         raise click.UsageError(f"{name} is a topology; name one of its tables: {_listed(topology, tables)}")
@@ -624,7 +624,7 @@ def table_of(name: str) -> tuple[Topology, Table]:
 
 
 def named(name: str, parts: Callable[[Topology], list[str]]) -> tuple[Topology, str | None]:
-    """What a name on the command line means: a topology, or a part of one."""
+    """The topology, and the part of it, that a name on the command line means; None for a whole topology."""
     found = loaded()
     for topology in found:
         if name == topology.name:
@@ -641,7 +641,7 @@ def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
 
 
 def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tuple[list[Standing], str | None]:
-    """Where everything stands, against the topics if the cluster tells how far they are; or why it does not."""
+    """The state of every landing and table, against the topics if Kafka answers; otherwise with the reason why not."""
     trouble = None
     if kafka is not None:
         try:

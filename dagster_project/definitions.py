@@ -1,4 +1,4 @@
-"""What Dagster loads: the topologies of the settings, in a code location of their own."""
+"""The code location that Dagster loads: the topologies of the settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dagster_project.settings import Settings
 
 
 def loaded() -> dg.Definitions:
-    """What the code location holds: every topology that can be meant, and what is wrong with the others."""
-    # In one process, also what is launched from the UI without a job.
+    """The definitions of all valid topologies, and the errors of the others."""
+    # One process also for assets that are launched from the UI without a job.
     return built(Settings.from_environment(), executor=dg.in_process_executor)
 
 

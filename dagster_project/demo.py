@@ -1,4 +1,4 @@
-"""`make demo`: a shop on a real broker and a real engine; waves of records, a tick after each, and proof."""
+"""`make demo`: a shop on a real broker and a real engine; waves of records, a tick after each, and audits."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ THINGS = ("lamp", "chair", "kettle", "scarf", "radio", "globe", "clock", "vase")
 
 @dataclass(frozen=True)
 class Shop:
-    """What produces the shop's records. `since` is where an earlier demo stopped: the number of its orders."""
+    """The producer of the shop's records. `since` is the number of orders of earlier demos."""
 
     producer: Producer
     rng: random.Random
     since: int
 
     def put(self, topic: str, key: object, value: object) -> None:
-        """One record: JSON, a tombstone (None), or bytes as they are."""
+        """Send one record: JSON, a tombstone (None), or bytes as they are."""
         data = value if value is None or isinstance(value, bytes) else json.dumps(value)
         self.producer.produce(topic, key=str(key), value=data)
         self.producer.poll(0)
 
     def order(self, number: int) -> None:
-        """An order of somebody for something. One in a hundred names a customer nobody knows."""
+        """Send an order. One in a hundred has a customer that does not exist."""
         known = self.rng.random() > 0.01
         amount = self.rng.randrange(500, 90_000) / 100
         customer = self.rng.randrange(CUSTOMERS) if known else CUSTOMERS + 7
@@ -68,17 +68,17 @@ class Shop:
         )
 
     def customer(self, number: int) -> None:
-        """A customer, with a name as it was typed."""
+        """Send a customer, with a name as it was typed."""
         country = self.rng.choice(("de", "FR", "it", "ES", "nl"))
         self.put("customers", number, {"name": f" {self.rng.choice(NAMES)} {number} ", "country": country})
 
     def product(self, number: int, title: str | None = None) -> None:
-        """A product; it may be renamed."""
+        """Send a product, with a new title if one is given."""
         named = title or f"{THINGS[number % len(THINGS)]} no. {number}"
         self.put("products", f"sku-{number}", {"title": named, "price": f"{self.rng.randrange(100, 20_000) / 100:.2f}"})
 
     def opening(self) -> None:
-        """Wave 1: everything there is, and the first orders."""
+        """Wave 1: all products and customers, the first orders, and clicks."""
         for number in range(PRODUCTS):
             self.product(number)
         for number in range(CUSTOMERS):
@@ -90,7 +90,7 @@ class Shop:
             self.put("clicks", self.rng.randrange(CUSTOMERS), {"sku": sku, "at": "2026-11-20T10:00:00Z"})
 
     def trading(self) -> None:
-        """Wave 2: new, changed, moved and cancelled orders, a customer who left, and a record that is no JSON."""
+        """Wave 2: new, changed, moved and deleted orders, a deleted customer, and a record that is not JSON."""
         for number in range(self.since + ORDERS, self.since + ORDERS + 200):
             self.order(number)
         for number in self.rng.sample(range(self.since + 10, self.since + ORDERS), 150):
@@ -101,15 +101,15 @@ class Shop:
         self.put("orders", self.since + ORDERS + 999, b'{"customer_id": 1, "amount": "12.')
 
     def renaming(self) -> None:
-        """Wave 3: a product gets another name, long after it was ordered."""
+        """Wave 3: a product gets another title, long after it was ordered."""
         self.product(7, title=f"clock no. 7, second edition ({self.since})")
 
 
 def main() -> None:
-    """Three waves, a tick after each, then positions, audits, and what became of every record."""
-    console = Console(width=None if sys.stdout.isatty() else 120)  # where there is no terminal to ask
+    """Run three waves with a tick after each, then show positions, audits, and the counts of all records."""
+    console = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width of its own
     began = time.monotonic()
-    settings = Settings.from_environment().model_copy(update={"kafka": None})  # never a cluster of the user's
+    settings = Settings.from_environment().model_copy(update={"kafka": None})  # never the user's cluster
     with console.status("starting the broker and the engine (a cold engine takes some 20 seconds)"):
         doors = settings.doors()
         doors.engine.session().stop()

@@ -1,4 +1,4 @@
-"""The topologies of the settings: what the modules of their folders and packages call `topology`."""
+"""Finds the topologies of the settings: the `topology` of every module in their folders and packages."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ BUILDERS = re.compile(r"""StreamsBuilder\(\s*(?:name\s*=\s*)?["']([^"']+)["']"""
 
 
 class BrokenTopology(Exception):
-    """A file that gives no topology, or a topology with a broken suite: its `name`, or that of its file, and why.
+    """A file has no valid topology, or the topology's suite is broken.
 
-    Correct the file at the line that the message names. Until then this topology is left out, and the others go on.
+    Correct the file at the line that the message names. Until then this topology is left out; the others are loaded.
 
-    `builders` are the names of the builders that such a file is seen to make: its topology would have one of them.
+    `name` is the topology's name, or that of its file. `builders` are the names of the builders that the file's text
+    creates: its topology would have one of them.
     """
 
     def __init__(self, name: str, why: str, builders: Sequence[str] = ()) -> None:
@@ -46,15 +47,15 @@ class BrokenTopology(Exception):
 def topologies(
     left_out: Callable[[BrokenTopology], object] | None = None, settings: Settings | None = None
 ) -> tuple[Topology, ...]:
-    """Every topology, by name; without a listener for what is left out, nothing is.
+    """All topologies, sorted by name. Without `left_out`, the first broken one is raised.
 
     Args:
-        left_out: hears what is wrong with a file.
-        settings: where the topologies are; without them, what the environment says.
+        left_out: is called with the error of each broken file.
+        settings: where the topologies are. By default, the settings of the environment.
 
     Raises:
-        BrokenTopology: a file cannot be imported, has no `topology`, or has one of a name that another file uses.
-        SettingsError: a folder or a module is not there.
+        BrokenTopology: a file cannot be imported, has no `topology`, or has one with the name of another file's.
+        SettingsError: a folder or a module does not exist.
     """
     settings = settings or Settings.from_environment()
     found: dict[str, list[tuple[Topology, Path]]] = {}
@@ -65,7 +66,7 @@ def topologies(
         except BrokenTopology as error:
             broken.append(error)
             continue
-        found.setdefault(topology.name.lower(), []).append((topology, path))  # case does not count on some file systems
+        found.setdefault(topology.name.lower(), []).append((topology, path))  # some file systems ignore case
     for one in found.values():
         if len(one) > 1:
             (first, path), (twin, other), *_ = one
@@ -84,11 +85,11 @@ def suites_of(
     broken: Sequence[BrokenTopology],
     settings: Settings | None = None,
 ) -> dict[str, Suite]:
-    """The suites of one topology, among those that were found and those that were left out, whose suites may wait.
+    """The suites of one topology by `<topology>.<table>`; suites of other topologies, `found` or `broken`, are ignored.
 
     Raises:
-        BrokenSuite: one of them cannot be meant, a file is of nobody's table, or two are of one.
-        SettingsError: the folder that the settings name is not there.
+        BrokenSuite: a suite is not valid, its table does not exist, or two files are for one table.
+        SettingsError: the folder that the settings name does not exist.
     """
     others = {one.name for one in found} | {name for one in broken for name in (one.name, *one.builders)}
     others.discard(topology.name)
@@ -102,7 +103,7 @@ def suites_of(
 
 
 def _expectations(settings: Settings) -> list[Path]:
-    """The folders of suites: the one that is set, or those beside the topologies, where there are any."""
+    """The folders of suites: the one in the settings, or those next to the topologies, if they exist."""
     if settings.expectations is not None:
         folder = Path(settings.expectations).expanduser()
         if not folder.is_dir():
@@ -112,7 +113,7 @@ def _expectations(settings: Settings) -> list[Path]:
     for place in settings.places:
         try:
             beside.append(_beside(place, settings))
-        except BrokenTopology:  # it is told as a topology that is left out
+        except BrokenTopology:  # `topologies` reports it
             continue
     return [folder for folder in dict.fromkeys(beside) if folder.is_dir()]
 
@@ -154,7 +155,7 @@ def _folder(place: str) -> Path:
 
 
 def _package(place: str, settings: Settings) -> ModuleType:
-    """A folder as a package of a name that nobody else has; what is beside the folder may be imported by its files."""
+    """A folder as a package with a unique name. Its files can import what is next to the folder."""
     folder = _folder(place)
     if not folder.is_dir():
         raise SettingsError(f"{settings.called('topologies')}={folder}: there is no such folder")
@@ -168,12 +169,12 @@ def _package(place: str, settings: Settings) -> ModuleType:
 
 
 def _spec(module: str, settings: Settings) -> ModuleSpec:
-    """Where a module is; it need not be installed."""
+    """The spec of a module, which need not be installed."""
     if module != SHIPPED:
         _importable(settings.base)
     try:
         spec = find_spec(module)
-    except Exception as error:  # the package that the module is in, which is the user's code
+    except Exception as error:  # the search imports the module's package, which is the user's code
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is None or not f"{module}.".startswith(f"{missing}."):
             raise BrokenTopology(module, f"{module}: {type(error).__name__}: {error}") from error
@@ -184,13 +185,13 @@ def _spec(module: str, settings: Settings) -> ModuleSpec:
 
 
 def _importable(folder: Path) -> None:
-    """Let a folder be imported from, after everything else."""
+    """Add a folder to the end of the import path."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
 def gates_of(topology: Topology) -> dict[str, SuiteGate]:
-    """The gates of a topology's tables, as its suites are now."""
+    """The gates of a topology's tables by the table's name, from the current suites."""
     broken: list[BrokenTopology] = []
     return gates(topology, suites_of(topology, topologies(broken.append), broken))
 
@@ -205,7 +206,7 @@ def _topology(module: str, path: Path) -> Topology:
 
 def _imported(module: str, path: Path, name: str) -> ModuleType:
     try:
-        with redirect_stdout(sys.stderr):  # what a file prints is no part of a command's answer
+        with redirect_stdout(sys.stderr):  # what a file prints must not be in a command's output
             return import_module(module)
     except (Exception, SystemExit) as error:  # a user's code runs here, and may raise anything
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -214,5 +215,5 @@ def _imported(module: str, path: Path, name: str) -> ModuleType:
 
 
 def _builders(path: Path) -> list[str]:
-    """The names of the builders that a file is seen to make; a folder has none that are seen."""
+    """The names of the builders that a file's text creates; none for a folder."""
     return BUILDERS.findall(path.read_text(errors="replace")) if path.is_file() else []

@@ -1,4 +1,4 @@
-"""A new project for somebody's topologies: the files of `template/`, written into a folder."""
+"""Writes a new project for topologies: the files of `template/`, into a folder."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 TEMPLATE = Path(__file__).parent / "template"
 HIDDEN = "dot-"
-"""Begins what is a hidden file in the project, and must not be one here."""
+"""The prefix of template files that are hidden files in the project, and must not be hidden here."""
 
 
 class FolderInUse(Exception):
-    """A project is written only into a folder that is empty, or not there yet.
+    """The folder of a new project is a file, or is not empty.
 
     Name another folder, or empty this one.
     """
 
 
 def write(folder: Path) -> list[str]:
-    """Write a project; the names of its files.
+    """Write a project into a folder. Returns the paths of its files in the folder.
 
     Raises:
-        FolderInUse: the folder has something in it, or is a file.
+        FolderInUse: the folder is not empty, or is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise FolderInUse(f"{folder} is a file; name a folder that is new or empty")
@@ -42,7 +42,7 @@ def write(folder: Path) -> list[str]:
 
 
 def requirement() -> str:
-    """This very Tidetable, as pip and uv write it: a release, or where it was installed from."""
+    """The installed Tidetable, as pip and uv write a requirement: a release, or the URL of its installation."""
     installed = distribution("tidetable")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     url = origin.get("url")
@@ -55,7 +55,7 @@ def requirement() -> str:
 
 
 def is_local(requirement: str) -> bool:
-    """Whether only this machine has what is required."""
+    """Whether a requirement exists on this machine only."""
     return "file://" in requirement
 
 

@@ -1,7 +1,7 @@
-"""Where the lake, the engine, Kafka, topologies and expectations are: from the environment and from one file.
+"""Reads the settings of the lake, the engine, Kafka, topologies and expectations: from the environment and one file.
 
 The file is `tidetable.toml`, or the table `[tool.tidetable]` of `pyproject.toml`, in the working directory or the
-nearest folder above it. An environment variable wins over the file. Relative paths in the file are relative to it.
+nearest folder above it. An environment variable overrides the file. Relative paths in the file are relative to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark.topology.errors import did_you_mean
 REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
 
 SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
-"""Of lakes that are no plain folder. Under any other, Delta's reader without Spark finds no table, and says no more."""
+"""URL schemes of lakes. With any other one, Delta's reader without Spark finds no table, and gives no reason."""
 
 FILE, SHARED = "tidetable.toml", "pyproject.toml"
 
@@ -45,24 +45,24 @@ SHIPPED = "dagster_project.topologies"
 """The topologies of this checkout; an installed wheel has none."""
 
 PLAIN = ("use_ssl", "user_id", "user_agent", "session_id")
-"""Parameters of a Spark Connect URL that are no secrets. Any other goes to the server as a header."""
+"""Parameters of a Spark Connect URL that are no secrets. All others are sent to the server as headers."""
 
 USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
-"""A user with a password, in a URL."""
+"""A user name with a password, in a URL."""
 
 REFERENCE = re.compile(r"(env|file):(.+)")
 
 
 class SettingsError(Exception):
-    """A setting that cannot be meant.
+    """A setting is not valid.
 
-    Correct the environment variable, or the line of the properties file, that the message names. This
-    module says what each may hold.
+    Correct the environment variable, or the line of the file, that the message names. `docs/reference/settings.md`
+    describes every setting.
     """
 
 
 class Setting(NamedTuple):
-    """One row of the settings' reference."""
+    """One row of the reference of settings."""
 
     key: str
     variable: str
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 
 
 def _listed(value: object) -> object:
-    """Text is split at the path separator; a list stays as it is."""
+    """Split text at the path separator; any other value stays as it is."""
     return tuple(filter(None, value.split(os.pathsep))) if isinstance(value, str) else value
 
 
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # the protocol's, as are those below
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # required by the interface, as are those below
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
@@ -236,7 +236,7 @@ class Settings(BaseSettings):
             return None
         try:
             return Path(self.lake).expanduser().resolve()
-        except RuntimeError as error:  # there is no such user
+        except RuntimeError as error:  # `~name` of a user that does not exist
             raise SettingsError(f"{self._lake}: {error}") from None
 
     @property
@@ -283,14 +283,14 @@ class SettingsFile:
     """The settings of a project: a `tidetable.toml`, or a table of a `pyproject.toml`."""
 
     path: Path
-    values: Mapping[str, object] = field(repr=False)  # it may have secrets, until they are refused
+    values: Mapping[str, object] = field(repr=False)  # it may contain secrets before they are refused
 
     @staticmethod
     def nearest(folder: Path) -> SettingsFile | None:
-        """The one in a folder, or in the nearest above it.
+        """The settings file in a folder, or in the nearest folder above it; None if there is none.
 
         Raises:
-            SettingsError: a file is not TOML, or a folder has both.
+            SettingsError: a file is not TOML, or a folder has both files.
         """
         for here in (folder, *folder.parents):
             own, shared = here / FILE, here / SHARED
@@ -308,19 +308,19 @@ class SettingsFile:
 
     @property
     def folder(self) -> Path:
-        """What relative paths are relative to."""
+        """The folder of the file, to which its relative paths are relative."""
         return self.path.parent
 
     @property
     def name(self) -> str:
-        """The file, with the table that is ours in a shared one."""
+        """The name of the file in messages, with our table if it is a `pyproject.toml`."""
         return str(self.path) if self.path.name == FILE else f"{self.path}, [tool.tidetable]"
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, object]:
-        """The values by setting: references resolved, paths absolute.
+        """The values by setting, with references resolved and paths absolute.
 
         Raises:
-            SettingsError: a key is no setting, a secret is written out, or a reference leads nowhere.
+            SettingsError: a key is unknown, a secret is in plain text, or a reference has no target.
         """
         known = list(Settings.model_fields)
         for key in self.values:
@@ -353,14 +353,14 @@ class SettingsFile:
         return text
 
     def _place(self, place: object) -> object:
-        """A folder by its whole path, or a module."""
+        """A folder as an absolute path; any other place as it is."""
         return self._absolute(place) if isinstance(place, str) and is_folder(place, self.folder) else place
 
     def _absolute(self, path: str) -> str:
         return str((self.folder / Path(path).expanduser()).resolve())
 
     def _referred(self, key: str, value: str, environment: Mapping[str, str]) -> str:
-        """What a value refers to, or the value."""
+        """The target of a reference; any other value as it is."""
         reference = REFERENCE.fullmatch(value)
         if reference is None:
             return value
@@ -378,12 +378,16 @@ class SettingsFile:
 
 
 def is_folder(place: str, base: Path | None = None) -> bool:
-    """Whether a place of topologies is a folder, there or not, by the working directory or `base`; else a module."""
+    """Whether a place of topologies is a folder, existing or not, relative to `base` or the working directory."""
     return "/" in place or os.sep in place or place.startswith((".", "~")) or Path(base or "", place).is_dir()
 
 
 def properties(path: Path) -> dict[str, str]:
-    """The `name=value` lines of a file; a line that begins with # is a comment."""
+    """The `name=value` lines of a file; a line that begins with # is a comment.
+
+    Raises:
+        SettingsError: a line is not `name=value`, or bootstrap.servers is missing.
+    """
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except UnicodeDecodeError:
@@ -406,7 +410,7 @@ def _is_properties(kafka: str) -> bool:
 
 
 def _secrets(key: str, value: str) -> Iterator[str]:
-    """The names of what must not be written out."""
+    """The names of the secrets that a value has in plain text."""
     if USERINFO.search(value):
         yield "a password"
     if key == "spark_remote":
@@ -419,5 +423,5 @@ def _secrets(key: str, value: str) -> Iterator[str]:
 def _toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text())
-    except ValueError as error:  # of TOML, or of UTF-8
+    except ValueError as error:  # not valid TOML, or not valid UTF-8
         raise SettingsError(f"{path} is not TOML: {error}") from None

@@ -1,4 +1,4 @@
-"""What happened, for a reader: one line each, tables, or JSON."""
+"""Renders results for users: one line each, tables, or JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 def dotted(table: str) -> str:
-    """A table as commands take it: `shop.orders`; its landing: `shop.orders landing`."""
+    """The name of a table as commands take it, `shop.orders`; of its landing, `shop.orders landing`."""
     topology, _, name = table.partition("/")
     if name.startswith(LANDING):
         return f"{topology}.{name.removeprefix(LANDING)} landing"
@@ -45,7 +45,7 @@ def dotted(table: str) -> str:
 
 
 def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
-    """A landing, a step, what was published, decoded again or compacted, in one line."""
+    """One line on the result of a landing, a step, a publication, a decoding or a compaction."""
     if isinstance(done, Compacted):
         return _line(
             "compacted",
@@ -83,7 +83,7 @@ def line(done: Landed | Stepped | Published | Redecoded | Compacted) -> str:
 
 
 def gated(state: State | None) -> list[str]:
-    """What a table's rows fail of its suite: those that were there before it, and those that were let through."""
+    """The expectations that a table's rows fail, a line each: those of older rows, and of rows let through."""
     found = None if state is None else state.position.gated
     if found is None:
         return []
@@ -99,17 +99,17 @@ def gated(state: State | None) -> list[str]:
 
 
 def failure(why: Exception | str) -> str:
-    """A failure in its own words."""
+    """The line of a failure, with its message."""
     return f"[red]failed    [/] {escape(str(why))}"
 
 
 def skipped(what: str) -> str:
-    """A record that its topic does not have, since somebody asked to leave it out."""
+    """The line of a record that was left out of its topic on a user's request."""
     return f"[red]skipped   [/] {escape(what)}"
 
 
 def waits(what: Waiting) -> str:
-    """What a tick held back."""
+    """The line of records that a tick held back."""
     return f"[yellow]held      [/] {escape(held(what))}"
 
 
@@ -119,7 +119,7 @@ def _line(outcome: str, table: str, what: str, seconds: float) -> str:
 
 
 def verdict(audited: Audited | Unprovable) -> str:
-    """An audit's verdict."""
+    """The lines of an audit's verdict."""
     if isinstance(audited, Unprovable):
         several = audited.until is not None and audited.until > audited.version
         which = f"versions {audited.version} to {audited.until}" if several else f"version {audited.version}"
@@ -132,9 +132,9 @@ def verdict(audited: Audited | Unprovable) -> str:
 
 
 def standing_shown(topology: str, standings: Sequence[Standing], positions: bool = False) -> list[str | Grid]:
-    """Where everything stands: a table of numbers, and below it a line for whatever needs words.
+    """The state of all landings and tables: a grid of numbers, and a line for everything that needs words.
 
-    `positions` adds what each table was computed from.
+    `positions` adds the position of each table.
     """
     grid = _grid("table", "version", "lag", "records", "quarantine", "dropped", "gaps", "published")
     notes: list[str] = []
@@ -159,7 +159,7 @@ def standing_shown(topology: str, standings: Sequence[Standing], positions: bool
 
 
 def _notes(standing: Standing, positions: bool) -> list[str]:
-    """What there is to say of a landing or a table beside its numbers."""
+    """What the grid of numbers does not show of a landing or a table, a line each."""
     topic = standing.table.removeprefix(LANDING)
     notes = [
         standing.trouble or "",
@@ -187,13 +187,13 @@ def _notes(standing: Standing, positions: bool) -> list[str]:
 
 
 def _short(refusal: str) -> str:
-    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows the rest."""
+    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows all lines."""
     lines = refusal.splitlines()
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _begun(begun: Mapping[str, int]) -> list[str]:
-    """What stands for changes that were gone."""
+    """The inputs whose rows replace older changes that were gone, a line each."""
     return [
         f"begins with the rows of {name} at version {version}: older changes were gone"
         for name, version in begun.items()
@@ -201,13 +201,13 @@ def _begun(begun: Mapping[str, int]) -> list[str]:
 
 
 def _inputs(position: Position) -> str:
-    """The versions that a table was computed from."""
+    """The versions of the inputs that a table was computed from."""
     read = (f"{'landing' if name.startswith(LANDING) else name}@{at.version}" for name, at in position.inputs.items())
     return ", ".join(read)
 
 
 def _published(standing: Standing) -> str:
-    """Which version the topic has, how many it does not have, and how many records of others."""
+    """The version that the topic has, and the numbers of versions that it does not have and of skipped records."""
     version = "" if standing.sent is None else str(standing.sent.version)
     behind = f"{standing.unsent} behind" if standing.unsent else ""
     skipped = f"{standing.sent.skipped} skipped" if standing.sent is not None and standing.sent.skipped else ""
@@ -215,7 +215,7 @@ def _published(standing: Standing) -> str:
 
 
 def _grid(*columns: str) -> Grid:
-    """Nothing is cut off: names are there to be copied."""
+    """A grid that truncates no text, so that names can be copied."""
     first, *others = columns
     return Grid(
         Column(first, no_wrap=True),
@@ -228,14 +228,14 @@ def _grid(*columns: str) -> Grid:
 
 
 def _reached(standing: Standing) -> str:
-    """The cut: up to which offset of each partition of each topic."""
+    """The cut of a table: the end offset of each partition of each topic."""
     cut = {} if standing.state is None else standing.state.position.cut
     offsets = {name.partition("/")[2]: sorted(at.offsets.items()) for name, at in sorted(cut.items())}
     return ", ".join(f"{topic} {' '.join(f'{p}:{offset}' for p, offset in its)}" for topic, its in offsets.items())
 
 
 def checked(done: Checked, verdict: Verdict | None) -> list[str]:
-    """What a suite says of all rows of a table: a line, and one for each expectation that does not hold."""
+    """The result of a suite on all rows of a table: a line, and one for each expectation that does not hold."""
     if verdict is None:
         return [f"  check {dotted(done.table):<24} no rows yet"]
     failed = f"{len(verdict.failures)} of {verdict.expectations} expectations fail" if verdict.failures else "holds"
@@ -247,18 +247,18 @@ def checked(done: Checked, verdict: Verdict | None) -> list[str]:
 
 
 def checked_json(done: Checked, verdict: Verdict | None) -> Json:
-    """The same; `failures` is null where there was nothing to look at."""
+    """The same as JSON; `failures` is null if the table has no rows."""
     failures = None if verdict is None else plain(verdict.failures)
     return {"table": done.table, "version": done.version, "failures": failures, "seconds": done.seconds}
 
 
 def unchecked_json(table: str, why: Exception) -> Json:
-    """A table whose suite could not be evaluated, and why."""
+    """A table whose suite could not be evaluated, and why, as JSON."""
     return {"table": table, "version": None, "failures": None, "error": str(why)}
 
 
 def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
-    """Records that did not decode."""
+    """A grid of records that did not decode."""
     grid = _grid("topic", "partition", "offset", "error", "key", "value")
     for record in records:
         place = (record.topic, str(record.partition), str(record.offset))
@@ -267,7 +267,7 @@ def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
 
 
 def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:
-    """What was gone before it was read."""
+    """A grid of what was gone before it was read."""
     grid = _grid("table", "of", "partition", "first", "last", "found", "reason")
     for standing in standings:
         for gap in standing.gaps:
@@ -278,13 +278,13 @@ def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:
 
 
 def beginnings(topology: str, standings: Sequence[Standing]) -> list[str]:
-    """Where landings began that did not begin at 0, a line each: no gaps, since nothing was landed before."""
+    """The landings that did not begin at offset 0, a line each. This is no gap: nothing was landed before."""
     found = ((one.table, began(one.table.removeprefix(LANDING), one.floor)) for one in standings)
     return [f"{dotted(f'{topology}/{table}')} {place}" for table, place in found if place]
 
 
 def missing_json(standings: Sequence[Standing]) -> Json:
-    """What was gone before it was read, and by landing where its partitions began, if not at 0."""
+    """The gaps, and by landing the first offsets that are not 0, as JSON."""
     return {
         "gaps": [{"table": standing.table, **asdict(gap)} for standing in standings for gap in standing.gaps],
         "first_offsets": {standing.table: _first(standing) for standing in standings if standing.floor},
@@ -296,14 +296,14 @@ def _first(standing: Standing) -> Json:
 
 
 def older(found: Late) -> list[str]:
-    """How many records were dropped before the log begins, a line for each reason."""
+    """The number of records that were dropped before the log begins, a line for each reason."""
     return [
         f"{count} older: {why}; the log was cleaned up, and does not tell which" for why, count in found.older.items()
     ]
 
 
 def late_grid(records: Sequence[Dropped]) -> Grid:
-    """Records that had no part in a stream."""
+    """A grid of records that a stream dropped."""
     grid = _grid("topic", "partition", "offset", "timestamp", "reason", "stream time", "in version")
     for record in records:
         place = (record.topic, str(record.partition), str(record.offset))
@@ -313,7 +313,7 @@ def late_grid(records: Sequence[Dropped]) -> Grid:
 
 
 def standing_json(standing: Standing) -> Json:
-    """Where one table stands."""
+    """The state of a landing or a table, as JSON."""
     state = standing.state
     return {
         "table": standing.table,
@@ -337,7 +337,7 @@ def standing_json(standing: Standing) -> Json:
 
 
 def ticked_json(ticked: Ticked) -> Json:
-    """What a tick did."""
+    """The result of a tick, as JSON."""
     return {
         "landed": [plain(landed) for landed in ticked.landed],
         "stepped": [plain(stepped) for stepped in ticked.stepped],
@@ -348,14 +348,14 @@ def ticked_json(ticked: Ticked) -> Json:
 
 
 def audited_json(audited: Audited | Unprovable) -> Json:
-    """An audit's verdict; none, if it could not be computed again."""
+    """The verdict of an audit, as JSON; `holds` is null if the version could not be computed again."""
     told = plain(audited)
     assert isinstance(told, dict)
     return {"holds": audited.holds if isinstance(audited, Audited) else None, **told}
 
 
 def plain(value: object) -> Json:
-    """Frozen values as JSON has them; what JSON has no word for is text."""
+    """A frozen value as JSON; a value that JSON has no type for becomes text."""
     told: Json = json.loads(json.dumps(value, default=_word))
     return told
 

@@ -1,4 +1,4 @@
-"""The reference pages, from the code: `<!-- code: NAME -->` in a page becomes what the code says, at every build."""
+"""Generates the reference pages: every build replaces `<!-- code: NAME -->` in a page with text from the code."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ MARK = re.compile(r"^<!-- code: (\w+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put what the code says in the place of the marks."""
+    """Replace the marks in a page with the generated text."""
     return MARK.sub(lambda mark: PAGE.sub(r"[\1](../\1)", "\n".join(GENERATED[mark.group(1)]())), markdown)
 
 
 def operators() -> Iterator[str]:
-    """Every class that a topology is written with, and its public methods."""
+    """Every class that a topology is written with, and its public methods, as Markdown."""
     for title, classes in OPERATORS.items():
         yield f"## {title}\n"
         for cls in classes:
@@ -75,7 +75,7 @@ def operators() -> Iterator[str]:
 
 
 def methods(cls: type) -> list[tuple[str, Any]]:
-    """The public methods of a class in the order of its text, inherited ones last; none that only refuses."""
+    """The public methods of a class in the order of its source, inherited ones last, without those that only raise."""
     found: dict[str, Any] = {}
     for owner in cls.__mro__:
         if owner.__module__.partition(".")[0] in PACKAGES:
@@ -88,13 +88,13 @@ def methods(cls: type) -> list[tuple[str, Any]]:
         if inspect.isfunction(member)
         and member.__module__.partition(".")[0] in PACKAGES
         and (name == "__init__" or not name.startswith("_"))
-        and member.__doc__ is not None  # a dataclass's own __init__ has none
+        and member.__doc__ is not None  # a dataclass's generated __init__ has none
         and member.__annotations__.get("return") not in ("NoReturn", "Place")
     ]
 
 
 def signature(cls: type, name: str, method: Callable[..., object]) -> str:
-    """A method's signature as its text has it."""
+    """The signature of a method, as its source has it."""
     source = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
     assert isinstance(source, ast.FunctionDef)
     args = source.args
@@ -109,7 +109,7 @@ def signature(cls: type, name: str, method: Callable[..., object]) -> str:
 
 
 def parameters(args: ast.arguments) -> list[str]:
-    """The parameters of a function, one by one."""
+    """The parameters of a function, one string each."""
     optional = [None] * (len(args.args) - len(args.defaults)) + args.defaults
     found = [parameter(one, default) for one, default in zip(args.args, optional, strict=True)]
     if args.vararg is not None:
@@ -126,7 +126,7 @@ def parameter(one: ast.arg, default: ast.expr | None) -> str:
 
 
 def text_of(described: object) -> str:
-    """A docstring as Markdown: its sections become lists, its example a block."""
+    """A docstring as Markdown: its sections become lists, its example a code block."""
     text = inspect.getdoc(described)
     if text is None:
         raise PluginError(f"{described} has no docstring, and is public: write one")
@@ -134,30 +134,30 @@ def text_of(described: object) -> str:
 
 
 def section(found: re.Match[str]) -> str:
-    """One section of a docstring."""
+    """One section of a docstring, as Markdown."""
     title, body = found.group(1), found.group(2).rstrip()
     if title == "Example":
         return f"```python\n{textwrap.dedent(body)}\n```\n"
     items = ITEM.sub(r"    - `\1`: ", body)
     lines = [line.strip() if line.startswith("    - ") else f"  {line.strip()}" for line in items.splitlines()]
-    # What stands below a blank line, at the left margin of the list, is text again.
+    # A line below a blank line, at the left margin of the list, is text again.
     return f"**{title}**\n\n" + "\n".join(lines) + "\n"
 
 
 def options() -> Iterator[str]:
-    """The settings, by their key in the file and their environment variable."""
+    """The table of the settings: key in the file, environment variable, default and meaning."""
     yield "| key in the file | variable | default | meaning |\n|---|---|---|---|"
     for one in settings.Settings.reference():
         yield f"| `{one.key}` | `{one.variable}` | {one.default} | {one.description} |"
 
 
 def commands() -> Iterator[str]:
-    """Every verb of the command with its arguments and options."""
+    """Every command with its arguments and options."""
     yield from command(main, click.Context(main, info_name="tidetable", **main.context_settings))
 
 
 def command(verb: click.Command, context: click.Context) -> Iterator[str]:
-    """A verb, and those below it."""
+    """A command, and its subcommands."""
     yield f"## {context.command_path}\n"
     yield "```\n" + "  ".join(verb.get_usage(context).removeprefix("Usage: ").split("\n")) + "\n```\n"
     yield f"{inspect.cleandoc(verb.help or '')}\n"
@@ -201,14 +201,14 @@ def exceptions() -> set[type[Exception]]:
 
 
 def columns() -> Iterator[str]:
-    """The columns of Tidetable in stored tables, with the comments that the tables have."""
+    """The table of Tidetable's own columns in stored tables, with the comments that the tables have."""
     yield "| column | meaning |\n|---|---|"
     for name, meaning in {**COMMENTS, f"{PARTIAL}0, {PARTIAL}1, ...": comment(f"{PARTIAL}0")}.items():
         yield f"| `{name}` | {meaning} |"
 
 
 def position() -> Iterator[str]:
-    """What a commit says of itself."""
+    """The fields of a position, which every commit has."""
     yield f"{text_of(Position)}\n"
     yield "| field | type |\n|---|---|"
     for name, kind in Position.__annotations__.items():
@@ -216,7 +216,7 @@ def position() -> Iterator[str]:
 
 
 def plots() -> Iterator[str]:
-    """The metadata that Dagster shows, by what reports it."""
+    """The table of the metadata that Dagster shows, by the event that reports it."""
     yield "| what | metadata | meaning |\n|---|---|---|"
     for name, function in vars(metadata).items():
         if name.startswith("of_") and inspect.isfunction(function):

@@ -1,1 +1,1 @@
-"""Doors to what is outside: the engine, the lakehouse, Kafka, and the jars they run on."""
+"""Connections to the engine, the lakehouse and Kafka, and the jars that the servers run on."""

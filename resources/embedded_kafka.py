@@ -1,4 +1,4 @@
-"""A real Kafka node of the lake's own, for who has no cluster: one process, no Docker."""
+"""A Kafka broker of the lake's own, for users without a cluster: one process, no Docker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from resources.java import java
 from resources.kafka import QUIET
 from resources.process import START, Launch, Running, Server, ServerFailed, free_port, replace
 
-ANSWER = 5.0  # seconds for metadata, from a broker that has just begun to accept
+ANSWER = 5.0  # seconds for metadata, from a broker that has just started to accept connections
 ADVERTISED = "advertised.listeners=PLAINTEXT://"
 
 PROPERTIES = """\
@@ -47,22 +47,30 @@ group.initial.rebalance.delay.ms=0
 
 @dataclass(frozen=True)
 class EmbeddedKafka:
-    """One broker per lake, in `<lake>/_kafka`; its ports are chosen once, so its address stays."""
+    """One broker per lake, in `<lake>/_kafka`. Its ports are chosen once, so its address never changes."""
 
     lake: Path
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where the broker answers when it runs."""
+        """The broker's `host:port`, whether it runs or not.
+
+        Raises:
+            ServerFailed: the broker was never started.
+        """
         for line in self._properties.read_text().splitlines() if self._properties.exists() else ():
             if line.startswith(ADVERTISED):
                 return line.removeprefix(ADVERTISED)
         raise ServerFailed(f"{self.lake} has no broker yet; start it: tidetable up")
 
     def start(self) -> str:
-        """The bootstrap servers; the broker is started unless it runs, and serves metadata when we return."""
+        """Start the broker unless it runs, wait until it serves metadata, and return the bootstrap servers.
+
+        Raises:
+            ServerFailed: the broker does not start, or does not serve metadata within `START` seconds.
+        """
         deadline = time.monotonic() + START
-        while True:  # a broker that dies between our look and our question is started again
+        while True:  # a broker that dies after it was found alive is started again
             address = self._server.start(self._launch).address
             try:
                 AdminClient({"bootstrap.servers": address, **QUIET}).list_topics(timeout=ANSWER)
@@ -73,11 +81,11 @@ class EmbeddedKafka:
                 return address
 
     def stop(self) -> None:
-        """End the broker; its topics stay."""
+        """Stop the broker; its topics remain."""
         self._server.stop()
 
     def running(self) -> Running | None:
-        """The broker, if its process is alive."""
+        """The broker's process and address; None if the process is not alive."""
         return self._server.running()
 
     @property
@@ -89,13 +97,13 @@ class EmbeddedKafka:
         return self._server.home / "server.properties"
 
     def _launch(self) -> Launch:
-        """Write the settings and format the data folder if this is the first start."""
+        """Return the start command. The first call writes the settings and formats the data folder."""
         classes = ["-cp", ":".join(map(str, jars("broker")))]
         if not self._properties.exists():
             replace(self._properties, PROPERTIES.format(port=free_port(), controller=free_port()))
         if not (self._server.home / "data" / "meta.properties").exists():
             self._format([str(java()), *classes])
-        # Measured: 360 MB resident, and the serial collector suits two cores shared with the engine.
+        # Measured: 360 MB resident. The serial collector suits two cores that the engine shares.
         memory = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC"]
         command = [
             str(java()),

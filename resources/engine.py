@@ -1,4 +1,4 @@
-"""The engine: one resident Spark Connect server per lake, and sessions of it."""
+"""The engine: one long-running Spark Connect server per lake, and its sessions."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from resources.process import Launch, Running, Server, ServerFailed, free_port
 
 SCRATCH = "scratch"
 DEFAULT_PORT = 15002  # of Spark Connect
-CONNECTS = 10  # seconds for a remote engine's machine to take a connection
+CONNECTS = 10  # seconds for a remote engine to accept a connection, and then to answer
 
 PROVEN: set[tuple[str, Lakehouse]] = set()
-"""Remote engines and lakes that are known to be the same on both sides."""
+"""Remote engines with the lakes for which this process has proven that both see the same place."""
 
 MAIN = Path(__file__).with_name("Engine.java")
-COMPILER = "org.codehaus.janino.SimpleCompiler"  # of Spark's own jars; it runs what it compiled
+COMPILER = "org.codehaus.janino.SimpleCompiler"  # in Spark's own jars; compiles `MAIN` and runs it
 SPARK_HOME = Path(pyspark.__file__).parent
 
-# What every session needs to be right, on a cluster of the user's too.
+# Settings that every session needs for correct results, on a remote engine too.
 SESSION = {
     "spark.sql.session.timeZone": "UTC",  # a timestamp must not depend on where a step runs
-    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",  # a fence is for one commit
-    # Two commits a night on a table that nothing else changes would age its own ones out of the log.
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",  # a fence applies to one commit only
+    # VACUUM would log two commits a night, and an idle table's own commits would expire from the log.
     "spark.databricks.delta.vacuum.logging.enabled": "false",
-    # A version may be read while its files are there, however long ago it was committed.
+    # A version is readable as long as its files exist, however old its commit is.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-    # Passwords and keys of Kafka are options of a read, and a read's text is shown on Spark's pages and in its event
-    # log: from the option's name to the brace that closes it.
+    # Kafka's passwords and keys are options of a read, and Spark shows the read's text on its pages and in its event
+    # log. The pattern matches from the option's name to the closing brace.
     "spark.sql.redaction.string.regex": r"""(?s)key: \\*"kafka\.(sasl|ssl)\..*?\n\s*\}""",
 }
 
-# What makes small steps quick on a small machine, measured on two cores.
+# Settings that make small steps fast on a small machine; measured on two cores.
 QUICK = {
-    "spark.sql.artifact.isolation.enabled": "false",  # compiled queries serve all sessions; see Engine.java
+    "spark.sql.artifact.isolation.enabled": "false",  # sessions share compiled queries; see Engine.java
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
     "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
-    "spark.sql.shuffle.partitions": "2",  # 200 by default: tasks with nothing to do
-    "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is one small frame
+    "spark.sql.shuffle.partitions": "2",  # 200 by default: most tasks would be empty
+    "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is small
     "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
-    "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: keys of a step prune row groups
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers take INT96 for 1677 to 2262 alone
-    "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as quick to read
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # 0.1 ms for each expression
-    "spark.ui.enabled": "false",  # memory for every job of a server that lives for weeks
-    "spark.sql.ui.retainedExecutions": "10",  # 1,000 by default, each with the text of its plans, also without a UI
-    "spark.ui.showConsoleProgress": "false",  # the log is a file
-    "spark.log.level": "WARN",  # INFO is some hundred lines for each step
+    "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
+    "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as fast to read
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # it costs 0.1 ms per expression
+    "spark.ui.enabled": "false",  # it stores data of every job, and the server runs for weeks
+    "spark.sql.ui.retainedExecutions": "10",  # 1,000 by default, each with its plans' text, even without a UI
+    "spark.ui.showConsoleProgress": "false",  # standard error goes to a file
+    "spark.log.level": "WARN",  # INFO writes some hundred lines per step
 }
 
 DELTA = {
@@ -71,20 +71,21 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# A dead server on this machine stays dead: give up after 4 seconds. pyspark's own policy is made for networks
-# and lets a step hang for more than 10 minutes.
+# A dead server on this machine does not come back by itself: give up after 4 seconds. pyspark's default policy is made
+# for networks, and a step would hang for more than 10 minutes.
 SOON = DefaultPolicy(max_retries=4)
 
 
-# pyspark writes every error of a query to standard error, with Spark's stack, before it raises it. We say what it was.
+# pyspark logs every query error to standard error, with Spark's stack, before it raises it. Our messages report it.
 PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _keep_releasing(cls: type[ExecutePlanResponseReattachableIterator]) -> None:
-    """What pyspark does, when any session closes, with the threads that release results for all sessions: nothing.
+    """Do nothing, instead of ending the threads that release results for all sessions.
 
-    It would end them and wait. Another thread's query then fails to hand its release over; and a session that the
-    garbage collector closes inside gRPC waits for threads that wait for the lock held there: nothing ever goes on.
+    pyspark ends these threads, and waits for them, when any session closes. Another thread's query then fails to submit
+    its release. And a session that the garbage collector closes inside gRPC waits for threads that wait for gRPC's
+    lock: a deadlock.
     """
 
 
@@ -93,9 +94,9 @@ ExecutePlanResponseReattachableIterator.shutdown = classmethod(_keep_releasing) 
 
 @dataclass(frozen=True)
 class Engine:
-    """Spark for one lake: all its commits go through one server, because two could overwrite each other's.
+    """Spark for one lake. All commits go through one server, because two could overwrite each other's commits.
 
-    With `remote` (`sc://host:port`) the server is somebody else's: it is used, never started or stopped.
+    With `remote` (`sc://host:port`) the server belongs to the user: it is used, never started or stopped.
     """
 
     lake: Path | None
@@ -103,28 +104,32 @@ class Engine:
     memory: str = "4g"
     cores: str = "*"
     lakehouse: Lakehouse | None = None
-    """What a remote engine must see as this process does; the proof is made once in a process."""
+    """The lake that a remote engine must see as this process does; this is proven once per process."""
 
     def start(self) -> str:
-        """The engine's URL; the server is started unless it runs."""
+        """Start the engine unless it runs, and return its URL. A remote engine is never started.
+
+        Raises:
+            ServerFailed: the server does not start.
+        """
         return self.remote or f"sc://{self._server.start(self._launch).address}"
 
     @property
     def address(self) -> str | None:
-        """The remote engine's URL without its parameters, of which the token is a secret."""
+        """The remote engine's URL without its parameters, which may contain a token; None for the lake's own engine."""
         return None if self.remote is None else self.remote.partition("/;")[0]
 
     def session(self) -> SparkSession:
-        """A new session, of an engine that answers; the caller stops it.
+        """Open a session on an engine that answers. The caller must stop it.
 
         Raises:
             ServerFailed: no engine answers.
-            LakesDiffer: the engine is remote, and its lake is not the one that this process sees.
+            LakesDiffer: the engine is remote, and sees another lake than this process.
         """
         if self.remote is None:
             try:
                 return self._connect()
-            except RetriesExceeded:  # the engine died between our look and our call: now we see it
+            except RetriesExceeded:  # the engine died after it was found alive: start it again
                 return self._connect()
         self._answers()
         session = self._connect()
@@ -138,9 +143,10 @@ class Engine:
         return session
 
     def _answers(self) -> None:
-        """Look whether a Spark Connect server answers at a remote address: Spark's own client would try for minutes.
+        """Raise ServerFailed unless a Spark Connect server answers at the remote address.
 
-        What listens there may be no engine, or one whose certificate nobody trusts: then no channel gets ready.
+        Spark's own client would retry for minutes. An open port does not suffice: if another server listens there, or
+        its certificate is not trusted, the channel never becomes ready.
         """
         host, _, port = (self.address or "").removeprefix("sc://").rstrip("/").partition(":")
         try:
@@ -149,7 +155,7 @@ class Engine:
             raise ServerFailed(f"no engine answers at {self.address} (SPARK_REMOTE): {error}") from error
         try:
             channel = DefaultChannelBuilder(self.remote or "").toChannel()
-        except PySparkException:  # its text holds the URL, and that may hold a token
+        except PySparkException:  # its text contains the URL, which may contain a token
             raise ServerFailed(
                 f"SPARK_REMOTE={self.address} has parameters that Spark Connect does not take: write "
                 "sc://host:port/;name=value;name=value, with any other character of a value as %XX"
@@ -166,12 +172,12 @@ class Engine:
             channel.close()
 
     def stop(self) -> None:
-        """End the server, if it is ours."""
+        """Stop the lake's own engine. A remote engine is never stopped."""
         if self.remote is None:
             self._server.stop()
 
     def running(self) -> Running | None:
-        """The server, if it is ours and its process is alive."""
+        """The lake's own engine if its process is alive; None otherwise, and for a remote engine."""
         return self._server.running() if self.remote is None else None
 
     def _connect(self) -> SparkSession:
@@ -189,7 +195,7 @@ class Engine:
     def _launch(self) -> Launch:
         server = self._server
         host, port = "127.0.0.1", free_port()
-        shutil.rmtree(server.home / SCRATCH, ignore_errors=True)  # what a killed server could not clean up
+        shutil.rmtree(server.home / SCRATCH, ignore_errors=True)  # files that a killed server left
         (server.home / SCRATCH).mkdir()
         settings = {
             **DELTA,
@@ -201,7 +207,7 @@ class Engine:
             "spark.jars": ",".join(map(str, jars("engine"))),
             "spark.local.dir": SCRATCH,
             "spark.sql.warehouse.dir": "warehouse",
-            # The parallel collector: measured, and what matters is throughput, not pauses.
+            # The parallel collector, by measurement: throughput matters, pauses do not.
             "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Djava.io.tmpdir={SCRATCH} {server.mark}",
         }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]

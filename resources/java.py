@@ -14,14 +14,18 @@ APT, BREW = "sudo apt-get install openjdk-17-jre-headless", "brew install openjd
 
 
 class JavaNotFound(RuntimeError):
-    """No Java 17 or 21 on this machine.
+    """This machine has no Java 17 or 21.
 
-    Install Java 17 or 21, by the command in the message, or set `JAVA_HOME` to one.
+    Install Java 17 or 21 with the command in the message, or set `JAVA_HOME` to an installation.
     """
 
 
 def java() -> Path:
-    """The first Java 17 or 21 of `JAVA_HOME` and `PATH`; else an error that says how to get one."""
+    """The path of the first Java 17 or 21 in `JAVA_HOME` and `PATH`.
+
+    Raises:
+        JavaNotFound: there is none.
+    """
     seen = []
     for path in _candidates():
         version = _version(path)
@@ -33,7 +37,7 @@ def java() -> Path:
 
 
 def java_home(path: Path) -> Path:
-    """The installation a `java` belongs to, as `JAVA_HOME` wants it."""
+    """The installation folder of a `java` executable, as `JAVA_HOME` names it."""
     return path.resolve().parent.parent
 
 
@@ -44,7 +48,7 @@ def _candidates() -> list[Path]:
 
 
 def _version(path: Path) -> int | None:
-    """The feature release that `java -version` tells: 17 for 17.0.15, 8 for 1.8.0."""
+    """The feature release that `java -version` prints (17 for 17.0.15, 8 for 1.8.0); None if it does not run."""
     try:
         told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""Kafka: clients and offsets of one cluster."""
+"""Clients and offsets of one Kafka cluster."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from resources.kafka_options import spark_options
 from resources.publisher import POSITION, Publisher
 from spark.engine.offsets import KafkaUnavailable, TopicMissing, TopicOffsets
 
-TIMEOUT = 10.0  # seconds: an election of leaders is over by then, and nobody waits longer for an answer
-CREATION = 60.0  # seconds until a new topic can be read: a laden broker was seen to take 3, a cold one 10
-QUIET = {"log_level": 0}  # what a client would log of its connections, some twenty times a second, is in our errors
-PAUSE = 0.1  # seconds between two questions to a cluster that is about to know
+TIMEOUT = 10.0  # seconds: longer than a leader election, and as long as a user waits for an answer
+CREATION = 60.0  # seconds until a new topic can be read: measured, a loaded broker takes 3, a cold one 10
+QUIET = {"log_level": 0}  # a client logs connection failures some 20 times a second; our errors report them
+PAUSE = 0.1  # seconds between two requests to a cluster that is not ready yet
 
-# A partition that was just made, or that moves, has no leader for a moment.
+# Transient: a partition that was just created, or whose leader moves, has no leader.
 UNSETTLED = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client heard of a leader before the broker did
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client knows of a newer leader than the broker
     KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError._NOENT,  # none of the partitions asked for has one
+    KafkaError._NOENT,  # none of the requested partitions has a leader
 }
 
-# The coordinator of a group has just moved, or a transaction of the group is just being committed.
+# Transient: the group's coordinator is moving, or a transaction of the group is being committed.
 SOON = {
-    KafkaError._TIMED_OUT,  # of a consumer that waited for either itself; or no broker is there
+    KafkaError._TIMED_OUT,  # the consumer itself waited for one of these, or no broker answers
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 }
 
-# No answer came: why, only the connections know.
+# No broker answered; only connection errors have the reason.
 SILENT = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
-# We may not ask for the settings of a topic.
+# The client is not authorized to read the settings of a topic.
 REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 Setting = str | int | float | bool
@@ -68,12 +68,12 @@ Setting = str | int | float | bool
 
 @dataclass(frozen=True, repr=False)
 class Kafka:
-    """One cluster, by librdkafka's own configuration, which also connects Spark."""
+    """One cluster, given by librdkafka's configuration. `spark_options` translates it for Spark."""
 
     config: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """The address alone: the configuration holds passwords."""
+        """The address only, because the configuration may contain passwords."""
         return f"Kafka({self.address})"
 
     @property
@@ -82,40 +82,64 @@ class Kafka:
         return self.config.get("bootstrap.servers", "")
 
     def consumer(self, **extra: Setting) -> Consumer:
-        """A consumer that never moves by itself: it commits and resets only when told to."""
+        """A consumer without automatic commits and automatic offset resets."""
         own: dict[str, Setting] = {"enable.auto.commit": False, "auto.offset.reset": "error"}
         return Consumer({**own, **self.config, **QUIET, **extra})
 
     def producer(self, **extra: Setting) -> Producer:
-        """A producer that writes each record once."""
+        """An idempotent producer: its retries write no record twice."""
         return Producer({"enable.idempotence": True, **self.config, **QUIET, **extra})
 
     def admin(self) -> AdminClient:
-        """The one admin client of this value: a new one for each question would cost its connections."""
-        self._admin.poll(0)  # takes in what it said about connections, which else piles up
+        """The admin client, shared by all calls: a new one for each call would open new connections."""
+        self._admin.poll(0)  # serves its connection errors, which would otherwise accumulate
         return self._admin
 
     def spark_options(self) -> dict[str, str]:
-        """The connection as options of Spark's Kafka source."""
+        """The connection as options of Spark's Kafka source.
+
+        Raises:
+            Untranslatable: a security property has no counterpart in Spark's client.
+        """
         return spark_options(self.config)
 
     def cluster_id(self) -> str:
-        """The id the cluster gave itself."""
+        """The id of the cluster.
+
+        Raises:
+            KafkaUnavailable: no broker answers.
+        """
         return self._cluster_id
 
     def end_offsets(self, topics: Iterable[str], read_committed: bool = True) -> dict[str, TopicOffsets]:
-        """The next offset of every partition; under read_committed the first that may still be undone."""
+        """The end offset of every partition, by topic; with `read_committed`, the last stable offset.
+
+        Raises:
+            TopicMissing: one of the topics does not exist.
+            KafkaUnavailable: no broker answers, or it refuses.
+        """
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         return self._offsets(topics, OffsetSpec.latest(), level)
 
     def beginning_offsets(self, topics: Iterable[str]) -> dict[str, TopicOffsets]:
-        """The first offset every partition still holds."""
+        """The first offset that every partition holds, by topic.
+
+        Raises:
+            TopicMissing: one of the topics does not exist.
+            KafkaUnavailable: no broker answers, or it refuses.
+        """
         return self._offsets(topics, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def published(self, name: str, topic: str, stable: bool = False) -> str | None:
-        """What the publisher of a name committed last with a position: the metadata of its group's offset."""
+        """The position that the publisher `name` committed last, from its group's offset metadata; None without one.
+
+        With `stable`, waits until no open transaction has an offset of the group.
+
+        Raises:
+            KafkaUnavailable: no broker answers, or the wait takes longer than `CREATION` seconds.
+        """
         level = "read_committed" if stable else "read_uncommitted"
-        # Not by the admin client: an answer NOT_COORDINATOR ends its whole process (librdkafka issue 5040).
+        # Not the admin client: NOT_COORDINATOR in an answer ends the whole process (librdkafka issue 5040).
         own: dict[str, Setting] = {"group.id": name, "isolation.level": level}
         deadline = time.monotonic() + CREATION
         with closing(self.consumer(**own)) as consumer:
@@ -132,16 +156,16 @@ class Kafka:
                 time.sleep(PAUSE)
 
     def publishing(self, name: str, topic: str, exactly_once: bool, alone: bool = False) -> Publisher:
-        """The one publisher of a name. Exactly once, it takes the name from whoever had it."""
+        """The publisher `name`. With `exactly_once`, it fences the previous publisher of that name."""
         return Publisher(self, name, topic, exactly_once, alone)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of these topics has; those that are not there are left out."""
+        """The number of partitions of each of these topics; topics that do not exist are left out."""
         found = {name: self._described(future) for name, future in self._describe(topics).items()}
         return {name: len(topic.partitions) for name, topic in found.items() if topic is not None}
 
     def topic_config(self, topic: str) -> dict[str, str] | None:
-        """The settings of a topic, also those that it has by default; None where the cluster does not tell us."""
+        """The settings of a topic, including defaults; None if the client is not authorized to read them."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             found = self.admin().describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
@@ -152,7 +176,7 @@ class Kafka:
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Make the topic unless there is one of this name, and wait until it can be read."""
+        """Create the topic unless it exists, and wait until it can be read."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         try:
             self.admin().create_topics([topic], request_timeout=TIMEOUT)[name].result()
@@ -163,7 +187,7 @@ class Kafka:
         self._list(spots, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, CREATION)
 
     def unavailable(self, error: KafkaException) -> KafkaUnavailable:
-        """A failure in our words."""
+        """Convert a client error to `KafkaUnavailable`; a timeout gets the last connection error as its reason."""
         self._admin.poll(0)
         said = error.args[0]
         if said.code() not in SILENT:
@@ -174,7 +198,7 @@ class Kafka:
         )
 
     def _answering(self) -> None:
-        """Fail if no broker answers."""
+        """Raise KafkaUnavailable if no broker answers."""
         try:
             self.admin().list_topics(timeout=TIMEOUT)
         except KafkaException as error:
@@ -193,11 +217,11 @@ class Kafka:
 
     @cached_property
     def _trouble(self) -> deque[str]:
-        """The newest thing a connection failed by: the reason behind a time-out."""
+        """The last connection error: the reason of a timeout."""
         return deque(maxlen=1)
 
     def _note(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # says no more than the time-out does
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # adds nothing to the timeout
             self._trouble.append(error.str())
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec, level: IsolationLevel) -> dict[str, TopicOffsets]:
@@ -220,7 +244,7 @@ class Kafka:
         return self.admin().describe_topics(TopicCollection(sorted(set(topics))), request_timeout=TIMEOUT)
 
     def _described(self, future: Future[TopicDescription]) -> TopicDescription | None:
-        """A topic; None where there is none."""
+        """The description of a topic; None if the topic does not exist."""
         try:
             return future.result()
         except KafkaException as error:
@@ -231,7 +255,7 @@ class Kafka:
     def _list(
         self, spots: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel, patience: float = TIMEOUT
     ) -> dict[tuple[str, int], int]:
-        """The offsets asked for; asks again while a partition has no leader yet."""
+        """The requested offsets by topic and partition. Repeats the request while a partition has no leader."""
         wanted = dict.fromkeys(spots, spec)
         deadline = time.monotonic() + patience
         while True:
@@ -242,5 +266,5 @@ class Kafka:
                 if error.args[0].code() not in UNSETTLED or time.monotonic() > deadline:
                     raise self.unavailable(error) from error
             with suppress(KafkaException):
-                self._admin.list_topics(timeout=TIMEOUT)  # else librdkafka remembers for minutes: no leader
+                self._admin.list_topics(timeout=TIMEOUT)  # else librdkafka caches for minutes that there is no leader
             time.sleep(PAUSE)

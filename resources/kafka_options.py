@@ -1,4 +1,4 @@
-"""One Kafka configuration for two clients: librdkafka's names, translated for Spark's Java client."""
+"""Translates librdkafka's configuration for Spark's Java client: one configuration serves both clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAME = {
     "ssl.keystore.password",
 }
 
-# Everything outside these families tunes librdkafka itself and says nothing to Spark.
+# Prefixes of security properties. All properties without one tune librdkafka only.
 SECURITY = ("enable.sasl.", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
 
 TRANSLATED = {
@@ -45,15 +45,19 @@ LOGIN_MODULES = {
 
 
 class Untranslatable(ValueError):
-    """A property that keeps a connection safe in librdkafka, and that Spark's client cannot be told.
+    """A security property of librdkafka has no counterpart in Spark's Kafka client.
 
-    Leave the property out of the properties file, or write the one that the message names: `docs/how-to/kafka.md`
-    lists those that are translated.
+    Remove the property from the properties file, or write the one that the message names: `docs/how-to/kafka.md` lists
+    the translated properties.
     """
 
 
 def spark_options(config: Mapping[str, str]) -> dict[str, str]:
-    """The options of Spark's Kafka source that open the same connection."""
+    """The options of Spark's Kafka source that open the same connection.
+
+    Raises:
+        Untranslatable: a security property has no counterpart in Spark's client.
+    """
     config = {ALIASES.get(name, name): value for name, value in config.items()}
     if strange := sorted(n for n in config if n.startswith(SECURITY) and n not in SAME | TRANSLATED):
         raise Untranslatable(f"Spark's Kafka client has no counterpart of {', '.join(strange)}; leave it out")
@@ -77,7 +81,7 @@ def _security(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _login(config: Mapping[str, str]) -> dict[str, str]:
-    """SASL by name and password, as a line of Java's login configuration."""
+    """SASL with user name and password, as a line of a JAAS configuration."""
     if not config.get("security.protocol", "").upper().startswith("SASL"):
         return {}
     mechanism = config.get("sasl.mechanism", "GSSAPI")  # librdkafka's default
@@ -90,14 +94,14 @@ def _login(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """A string of Java's login configuration, which ends at a quote or a line's end and knows C's escapes."""
+    """A quoted JAAS string: quotes and line ends are escaped as in C."""
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(plain, escaped)
     return f'"{text}"'
 
 
 def _trusted(config: Mapping[str, str]) -> dict[str, str]:
-    """The certificate authorities: a PEM file, or PEM text."""
+    """The trusted certificate authorities, from a PEM file or PEM text."""
     if text := config.get("ssl.ca.pem"):
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
     if location := config.get("ssl.ca.location"):
@@ -109,7 +113,7 @@ def _trusted(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_certificate(config: Mapping[str, str]) -> dict[str, str]:
-    """The client's certificate and key: PEM as text, because Java would want both in one file; or PKCS#12."""
+    """The client's certificate and key, from PKCS#12 or PEM. PEM is passed as text: Java expects both in one file."""
     if "ssl.keystore.location" in config:
         path = Path(config["ssl.keystore.location"]).resolve()
         return {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(path)}
@@ -130,8 +134,8 @@ def _pem(config: Mapping[str, str], what: str) -> str | None:
 
 
 def _readable(key: str, password: str | None) -> str:
-    """The key as Java reads it: unlocked PKCS#8. Java 17 knows neither the older forms nor today's encryption."""
-    # Imported here because it takes 0.1 s, which every command would pay and few clusters need.
+    """The key as decrypted PKCS#8. Java 17 reads neither the older formats nor current encryption."""
+    # Imported here because the import takes 0.1 s, and few clusters need it.
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,

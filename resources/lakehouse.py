@@ -1,7 +1,7 @@
-"""Where a topology's tables are, and the proof that client and engine see the same place there.
+"""Paths of stored tables, and the proof that this process and the engine see the same lake.
 
-A client reads the lake by itself, the engine writes it. Where the engine is on other machines, a folder that is not
-mounted on one side, or another endpoint of an object store, gives the same name to two places.
+This process reads the lake directly, and the engine writes it. If the engine is on another machine, one name may mean
+two places: a folder that is not mounted on one side, or another endpoint of an object store.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARKER = "_lake"
-"""The folder of a table without rows, whose log holds the marks of clients."""
+"""The folder of an empty table. Its log contains the marks of clients."""
 
 LAKE_ID = "tidetable.lake"
-"""Its property that every mark changes, so that each is a commit."""
+"""The table property that every mark changes, so that every mark is a commit."""
 
-MARKS = 100  # commits that may come between writing a mark and reading it
+MARKS = 100  # commits of other clients that may follow a mark before it is read
 
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """A folder, or an object store's URL, with a folder per topology."""
+    """The root of a lake: a folder, or an object store's URL, with one folder per topology."""
 
     root: str
 
     def __post_init__(self) -> None:
-        """A path is made absolute: the engine has another working directory."""
+        """Make a path absolute: the engine has another working directory."""
         root = self.root if "://" in self.root else str(Path(self.root).expanduser().resolve())
         object.__setattr__(self, "root", root.rstrip("/"))
 
     def table(self, topology: str, name: str) -> str:
-        """The path of a stored table."""
+        """The path or URL of a stored table."""
         return f"{self.root}/{topology}/{name}"
 
     def prove(self, session: SparkSession) -> None:
-        """Let the engine write a mark of this very moment into the lake, and read that here.
+        """Let the engine commit a new mark to the lake, and check that this process reads it.
 
-        A name that the lake has for ever would be in its copies too: in a replica, or a backup that was put back.
+        Every mark is new, because replicas and restored backups of the lake would contain a constant one too.
 
         Raises:
-            LakesDiffer: this process does not see what the engine sees.
+            LakesDiffer: this process does not see the lake that the engine sees.
         """
         path, mark = f"{self.root}/{MARKER}", uuid.uuid4().hex
         for _ in range(APPEARS):
-            with races(*CREATED_BESIDE, *NO_TABLE):  # another client writes at this moment
+            with races(*CREATED_BESIDE, *NO_TABLE):  # another client commits at the same time
                 _mark(session, path, mark)
                 break
             time.sleep(PAUSE)
@@ -75,7 +75,7 @@ class Lakehouse:
 
 
 def _mark(session: SparkSession, path: str, mark: str) -> None:
-    """Let the engine commit a mark to a table without rows, which it makes if it is not there."""
+    """Let the engine commit a mark to the empty table; create the table if it does not exist."""
     table = f"delta.{quoted(path)}"
     session.sql(f"CREATE TABLE IF NOT EXISTS {table} (nothing INT) USING delta").collect()
     session.conf.set(METADATA, mark)

@@ -1,4 +1,4 @@
-"""One at a time, across threads and processes."""
+"""A file lock between threads and processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; the system frees it when its holder dies."""
+    """Hold an exclusive lock on the file `path`; the operating system releases it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

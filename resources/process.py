@@ -1,4 +1,4 @@
-"""A server of the lake: started once, outliving its starter, found again by every later process."""
+"""A server of the lake: it outlives the process that starts it, and every later process finds it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from resources.locked import locked
 
 START = 120.0  # seconds for a server to answer: a cold engine takes 15 to 22 on two idle cores
 STOP = 20.0  # seconds between SIGTERM and SIGKILL: a broker flushes its logs in less
-CLOSE = 5.0  # seconds for a port that is left to be free
-POLL = 0.1  # seconds between two looks at a server that comes or goes
-PORTS = range(20_000, 32_000)  # below the ephemeral ranges of Linux and macOS: no client takes a kept port
+CLOSE = 5.0  # seconds until the port of a killed process is free
+POLL = 0.1  # seconds between two checks of a server that starts or stops
+PORTS = range(20_000, 32_000)  # below the ephemeral ranges of Linux and macOS: no client takes a server's port
 
-# Hands its child to init: the server is never our zombie, and ends with nobody's terminal. What its starter ignores it
-# does not: Dagster makes SIGTERM what SIGINT is, which a shell's `&` ignores.
+# Starts the server and exits, so that init adopts the server: it is never our zombie, and no terminal's end stops it.
+# SIGTERM gets its default action: Dagster copies the action of SIGINT to it, and a shell's `&` ignores SIGINT.
 DETACH = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -41,16 +41,16 @@ logger = logging.getLogger(__name__)
 
 
 class ServerFailed(RuntimeError):
-    """A server of the lake died or stayed silent while it was being started.
+    """A server of the lake did not start or does not run, or a remote engine does not answer.
 
-    Read the end of the server's log in the message, and the log that it names. A port that another process has taken
-    must be freed. Then run `tidetable up`, which starts the server anew.
+    Read the end of the server's log in the message, and the log file that it names. Free a port that another process
+    uses. Then run `tidetable up`, which starts the server again.
     """
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server that is alive: its process, and the `host:port` where it answers."""
+    """A server whose process is alive: the process id, and the `host:port` where it answers."""
 
     pid: int
     address: str
@@ -58,7 +58,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start a server that will answer at `address`."""
+    """The command and environment that start a server at `address` (`host:port`)."""
 
     address: str
     command: Sequence[str]
@@ -67,26 +67,26 @@ class Launch:
 
 @dataclass(frozen=True)
 class Server:
-    """At most one process per folder `home`, its working directory, with its record and log."""
+    """A server with at most one process per folder `home`: its working directory, with its record and log."""
 
     name: str
     home: Path
 
     @property
     def mark(self) -> str:
-        """The JVM option by which, and by nothing else, a process is known as this server.
+        """The JVM option that identifies a process as this server.
 
-        A process id with its start time would not do: ids come again, and start times shift with the clock.
+        A process id with its start time does not suffice: ids are reused, and start times shift with the clock.
         """
         return f"-Dtidetable.{self.name}={quote(str(self.home.resolve()))}"
 
     @property
     def log(self) -> Path:
-        """What the server wrote since it was last started."""
+        """The log file, which begins at the last start of the server."""
         return self.home / "server.log"
 
     def running(self) -> Running | None:
-        """The server, if its process is alive."""
+        """The server's process and address; None if the process is not alive."""
         try:
             running = Running(**json.loads(self._record.read_text()))
         except FileNotFoundError:
@@ -94,19 +94,23 @@ class Server:
         return running if self._is_ours(running.pid) else None
 
     def start(self, launch: Callable[[], Launch]) -> Running:
-        """The server, started unless it is alive and answers; the command launched must hold `mark`."""
+        """Start the server unless it is alive and answers; its command must contain `mark`.
+
+        Raises:
+            ServerFailed: another process uses the port, or the server dies or does not answer within `START` seconds.
+        """
         running = self.running()
         if running is not None and answers(running.address):
             return running
         with locked(self.home / "server.lock"):
-            running = self.running()  # by now another process may have started it, or died while starting it
+            running = self.running()  # another process may have started it, or died while starting it
             if running is None or not self._comes_up(running):
                 self._end()
                 running = self._spawn(launch())
             return running
 
     def stop(self) -> None:
-        """End the server: SIGTERM, then SIGKILL if it does not go."""
+        """Stop the server: SIGTERM, then SIGKILL after `STOP` seconds."""
         with locked(self.home / "server.lock"):
             self._end()
 
@@ -115,7 +119,7 @@ class Server:
         return self.home / "server.json"
 
     def _spawn(self, launch: Launch) -> Running:
-        # A process that was killed has no command line any more, and for a moment still its socket.
+        # A killed process loses its command line at once, and its socket a moment later.
         if not _until(lambda: not answers(launch.address), CLOSE):
             raise ServerFailed(
                 f"{launch.address}, the place of the {self.name}, is taken by another process; end that one"
@@ -135,12 +139,12 @@ class Server:
         return running
 
     def _comes_up(self, running: Running) -> bool:
-        """Wait until the server answers; False if it dies before, or has not after the bound."""
+        """Wait until the server answers; False if it dies, or does not answer within `START` seconds."""
         _until(lambda: answers(running.address) or not self._is_ours(running.pid), START)
         return answers(running.address) and self._is_ours(running.pid)
 
     def _end(self) -> None:
-        """End every process with our mark, also one whose record was deleted with the lake."""
+        """End every process with our mark, including one whose record was deleted with the lake."""
         for how in (signal.SIGTERM, signal.SIGKILL):
             pids = [pid for pid in psutil.pids() if self._is_ours(pid)]
             for pid in pids:
@@ -151,11 +155,11 @@ class Server:
         self._record.unlink(missing_ok=True)
 
     def _gone(self, pids: Sequence[int]) -> bool:
-        """Wait until the processes have ended; False if one has not after the bound."""
+        """Wait until the processes have ended; False if one is alive after `STOP` seconds."""
         return _until(lambda: not any(map(self._is_ours, pids)), STOP)
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether the process carries our mark; a zombie has no command line, so it does not."""
+        """Whether the process has our mark on its command line; a zombie has no command line."""
         try:
             return self.mark in " ".join(_command_line(pid)).split()
         except psutil.Error:
@@ -163,21 +167,22 @@ class Server:
 
 
 def _command_line(pid: int) -> list[str]:
-    """The words a process was started with, also of one that is just being replaced by the next program.
+    """The words of a process's command line.
 
-    For a moment that has none: a start script was taken for dead there while it became Java.
+    It is empty for a moment while a process executes its next program, so it is read again: otherwise a start script
+    counts as dead while it becomes Java.
     """
     process = psutil.Process(pid)
     for _ in range(10):
         words: list[str] = process.cmdline()
-        if words != [] or process.exe() == "":  # the kernel's own threads have neither
+        if words != [] or process.exe() == "":  # kernel threads have neither
             return words
         time.sleep(POLL)
     return []
 
 
 def answers(address: str) -> bool:
-    """Whether something accepts connections at `host:port`."""
+    """Whether `host:port` accepts TCP connections."""
     host, port = address.rsplit(":", 1)
     try:
         with socket.create_connection((host, int(port)), timeout=2):  # seconds: the servers are on this machine
@@ -187,7 +192,11 @@ def answers(address: str) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens on."""
+    """A port of this machine that nothing listens on.
+
+    Raises:
+        ServerFailed: a hundred random ports are all in use.
+    """
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -196,7 +205,7 @@ def free_port() -> int:
 
 
 def _last_words(log: Path, lines: int = 20) -> list[str]:
-    """The end of a Java log without the stack frames, which push what happened out of sight."""
+    """The last `lines` lines of a Java log without stack frames, which would displace the messages."""
     return [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")][-lines:]
 
 
@@ -210,7 +219,7 @@ def _until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically: its content is the old text or the new text."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)

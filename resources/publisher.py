@@ -1,4 +1,4 @@
-"""The producer of one table on one topic, and the position that it commits with its records."""
+"""Sends one table's records to one topic, and commits a position with them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from resources.kafka import Kafka, Setting
 
-TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction lives as long
-PAUSE = 0.1  # seconds between two looks for the end of a transaction
+TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction has the same timeout
+PAUSE = 0.1  # seconds between two checks whether a transaction has ended
 BLOCKED = 1.0  # seconds until a full queue is tried again
 IDLE = 2_000  # milliseconds until an idle connection is closed
-LOOK = 1_000  # records of a partition's end that are looked at first, four times as many with each further look
+LOOK = 1_000  # records that are read first from a partition's end; each further read takes four times as many
 
 Sending = tuple["bytes | None", dict[str, str]]
-"""Key and headers of a record."""
+"""The key and the headers of a record."""
 
 POSITION = 0
-"""The partition of the topic that the group's offset is kept for."""
+"""The partition of the topic for which the group commits its offset."""
 
 OVERTAKEN = {
     KafkaError._FENCED,
@@ -49,63 +49,70 @@ REFUSED = {
     ),
     KafkaError.INVALID_RECORD: "the broker does not find it valid: a compacted topic takes no record without a key",
 }
-"""Why a topic does not take a record, and what the topic's owner can do."""
+"""Why a topic refuses a record, and what its owner can do."""
 
 BESIDE = KafkaError._INVALID_DIFFERENT_RECORD
-"""What is reported of records that are in one batch with several that are refused."""
+"""The error of every record in a batch with several refused records."""
 
 
 class Publisher:
-    """Sends records; exactly once in transactions, or each at least once.
+    """Sends records to a topic: exactly once in transactions, or at least once.
 
-    A context: what was sent and not committed when it ends is undone, as far as it can be.
+    A context manager: when it ends, it aborts the open transaction. Without transactions, sent records stay.
 
-    A broker refuses batches. Where one record of a batch is refused, librdkafka reports the same error of each. So only
-    a publisher that sends every record `alone`, in a batch of its own, can say which one it was; it is slower.
+    A broker refuses whole batches. If one record of a batch is refused, librdkafka reports the same error for each. So
+    only a publisher with `alone`, which sends every record in a batch of its own, can name the refused record. It is
+    slower.
     """
 
     def __init__(self, kafka: Kafka, name: str, topic: str, exactly_once: bool, alone: bool = False) -> None:
-        """Open the producer of a name, which is its consumer group too; a transactional one fences its predecessor."""
+        """Open the producer and the consumer group `name`; a transactional producer fences its predecessor."""
         self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
         self._alone = alone
         self._begun = False
         self._failed: list[tuple[KafkaError, Sending | None]] = []
-        kafka.end_offsets([topic])  # an error by name if it is missing
+        kafka.end_offsets([topic])  # raises TopicMissing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
         self._consumer = kafka.consumer(**group)
         sending: dict[str, Setting] = {
-            # Kafka's own clients put equal keys in equal partitions; librdkafka puts them elsewhere unless it is told.
+            # The partitioner of Kafka's Java clients; librdkafka's default puts a key in another partition.
             "partitioner": "murmur2_random",
-            # Where a broker comes again between two transactions, sending offsets to the second one looks for the
-            # coordinator only when some connection changes, whatever its time-out (librdkafka issues 5511 and 5456). A
-            # broker closes an idle one after ten minutes.
+            # If a broker restarts between two transactions, sending offsets to the second one looks for the coordinator
+            # only when some connection changes, whatever its timeout (librdkafka issues 5511 and 5456). A broker closes
+            # an idle connection only after ten minutes.
             "connections.max.idle.ms": IDLE,
         }
-        if alone:  # also in flight: the end of a transaction waits a minute for what is so behind one that is refused
+        if alone:  # one in flight too: else the end of a transaction waits a minute for requests after a refused one
             sending |= {"batch.num.messages": 1, "max.in.flight.requests.per.connection": 1}
         with ExitStack() as undoing:
-            undoing.callback(self._consumer.close)  # nobody enters what did not open, nor leaves it
+            undoing.callback(self._consumer.close)  # `__exit__` does not run if the constructor fails
             try:
                 self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
-            except KafkaException as error:  # settings that a producer cannot have
+            except KafkaException as error:  # invalid settings of a producer
                 raise kafka.unavailable(error) from error
             if exactly_once:
                 self._insist(lambda: self._producer.init_transactions(TIMEOUT))
             undoing.pop_all()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the publisher."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Abort what is not committed, and say by name what the client refused."""
+        """Abort the open transaction, and raise one of our errors for an error of the client.
+
+        Raises:
+            RecordRefused: the topic refuses a record.
+            NotCommitted: another publisher of this name took over, or the transaction timed out.
+            KafkaUnavailable: no broker answers, or it refuses.
+        """
         told = _kafkas(error)
         refused = None if told is None else self._refused(told)
         if self._begun and self._exactly_once:
-            # The next one to open this name aborts it, as the broker does in a while.
+            # If it fails, the next publisher of this name aborts it, or the broker after its timeout.
             with suppress(KafkaException, SystemError):
                 self._producer.abort_transaction(TIMEOUT)
         self._consumer.close()
@@ -113,7 +120,7 @@ class Publisher:
             raise refused from error
 
     def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
-        """Send a record; a timestamp is in milliseconds since 1970, None is now."""
+        """Queue a record. `timestamp` is in milliseconds since 1970; None means now."""
         self._begin()
         sending = (key, headers)
         while True:
@@ -129,7 +136,7 @@ class Publisher:
             except BufferError:
                 self._producer.poll(BLOCKED)
             except KafkaException as error:
-                if error.args[0].code() in REFUSED:  # else it only says that an earlier one failed
+                if error.args[0].code() in REFUSED:  # any other error reports that an earlier record failed
                     self._failed.append((error.args[0], sending))
                 raise
             else:
@@ -137,7 +144,13 @@ class Publisher:
                 return
 
     def commit(self, version: int, position: str) -> None:
-        """Commit what was sent, and how far that is."""
+        """Commit the sent records, with `version` as the group's offset and `position` as its metadata.
+
+        Raises:
+            RecordRefused: the topic refuses a record.
+            NotCommitted: another publisher of this name took over, or the transaction timed out.
+            KafkaUnavailable: no broker answers, or it refuses.
+        """
         self._begin()
         spot = TopicPartition(self._topic, POSITION, version, position)
         if self._exactly_once:
@@ -152,7 +165,7 @@ class Publisher:
         self._begun = False
 
     def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
-        """The headers of the newest record of every partition that has one in which a header has this value."""
+        """By partition, the headers of the newest record whose `header` has this value, where there is one."""
         ends, first = self._ends(), self._kafka.beginning_offsets([self._topic])[self._topic].offsets
         found = {
             partition: self._last(partition, first[partition], end, header, value) for partition, end in ends.items()
@@ -160,7 +173,11 @@ class Publisher:
         return {partition: headers for partition, headers in found.items() if headers is not None}
 
     def _ends(self) -> dict[int, int]:
-        """Where the topic ends. Exactly once, what is there is read once no transaction of others is open before it."""
+        """The end offset of every partition. Under exactly once, waits until every transaction before it has ended.
+
+        Raises:
+            KafkaUnavailable: a transaction does not end within `TIMEOUT` seconds.
+        """
         ends = self._kafka.end_offsets([self._topic], read_committed=False)[self._topic].offsets
         deadline = time.monotonic() + TIMEOUT
         while self._exactly_once:
@@ -192,7 +209,7 @@ class Publisher:
         return None
 
     def _between(self, partition: int, since: int, until: int) -> Iterator[Message]:
-        """The records between two offsets, some of which may be no records at all."""
+        """The records from offset `since` up to and without `until`. Some offsets have no record."""
         self._consumer.assign([TopicPartition(self._topic, partition, since)])
         while True:
             message = self._consumer.poll(TIMEOUT)
@@ -215,7 +232,7 @@ class Publisher:
             self._failed.append((error, sending if self._alone else None))
 
     def _insist(self, do: Callable[[], object]) -> None:
-        """Do what may be asked again until it is done."""
+        """Call `do`, and repeat it for `TIMEOUT` seconds while its error is retriable."""
         deadline = time.monotonic() + TIMEOUT
         while True:
             try:
@@ -236,14 +253,14 @@ class Publisher:
         deadline = time.monotonic() + BLOCKED
         while not self._failed and len(self._producer) and time.monotonic() < deadline:
             with suppress(KafkaException, SystemError):
-                self._producer.poll(BLOCKED)  # a transaction says that it failed; the report of a record says why
+                self._producer.poll(BLOCKED)  # a transaction's error has no reason; a record's delivery report has it
         for failed, sending in (*self._failed, (error.args[0], None)):
             if failed.code() in (*REFUSED, BESIDE):
                 return RecordRefused(REFUSED.get(failed.code(), failed.str()), *(sending or ()))
         return self._kafka.unavailable(error)
 
     def _reason(self, error: KafkaException) -> KafkaException:
-        """Why, of an error that says no more than that it is fatal: a call about the transaction tells."""
+        """The cause of an error that is only called fatal: a call about the transaction raises the cause."""
         if self._exactly_once and error.args[0].code() == KafkaError._FATAL:
             try:
                 self._producer.abort_transaction(TIMEOUT)
@@ -255,9 +272,10 @@ class Publisher:
 
 
 def _kafkas(error: BaseException | None) -> KafkaException | None:
-    """Kafka's own error, if it is one: what is fatal comes out of the report of a record, which fails of it in turn.
+    """The Kafka error in an error; None if there is none.
 
-    Or out of a call of the client's, which then returns nothing and says nothing.
+    A fatal error can arrive as a SystemError: from the delivery report of a record, or from a client call that fails
+    without an exception of its own.
     """
     while isinstance(error, SystemError):
         if "cimpl." in str(error) and error.__cause__ is None:

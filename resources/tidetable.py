@@ -1,4 +1,4 @@
-"""Everything outside as one resource: doors that open when first needed, and one cut for all of a run."""
+"""The Dagster resource: connects to engine, lake and Kafka at first use, and captures one cut per run."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
     from spark.engine.position import Cut
     from spark.topology import Topology
 
-RUNS = 16  # cuts remembered: a run asks for its own again and again, and few runs share a process
+RUNS = 16  # cuts in the cache: every op of a run asks for its cut, and few runs share a process
 
 
 class Tidetable:
-    """The engine, the lake and the cluster; `kafka` may be the lake's own broker, started at first use."""
+    """The engine, the lake and the Kafka cluster. If `kafka` is the lake's own broker, it starts at first use."""
 
     def __init__(self, engine: Engine, lakehouse: Lakehouse, kafka: Kafka | EmbeddedKafka) -> None:
         self.engine = engine
         self.lakehouse = lakehouse
         self.kafka = kafka
         self.cut = lru_cache(maxsize=RUNS)(self._capture)
-        """The cut of a topology in a run: captured when first asked for, the same ever after."""
+        """The cut of a topology in a run: captured at the first call, the same at every later one."""
         self._serving: Running | None = None
-        """The lake's own broker that was last seen to serve."""
+        """The lake's own broker, once this process has seen it serve."""
         self._cluster = lru_cache(maxsize=1)(lambda address: Kafka({"bootstrap.servers": address}))
 
     def doors(self) -> Doors:
-        """Open doors; the lake's own broker is started unless it runs, and serves when we return."""
+        """The connections. Starts the lake's own broker unless it runs, and waits until it serves."""
         return Doors(self.engine, self.lakehouse, self.cluster())
 
     def cluster(self) -> Kafka:
-        """The cluster, or the lake's own broker, which is started unless it runs."""
+        """The Kafka cluster. Starts the lake's own broker unless it runs."""
         return self.kafka if isinstance(self.kafka, Kafka) else self._cluster(self._served_by(self.kafka))
 
     def listening(self) -> Kafka | None:
-        """The cluster; None if it is the lake's own broker and that does not run. Starts nothing."""
+        """The Kafka cluster; None if it is the lake's own broker and does not run. Starts nothing."""
         if isinstance(self.kafka, Kafka):
             return self.kafka
         running = self.kafka.running()
         return None if running is None else self._cluster(running.address)
 
     def _served_by(self, broker: EmbeddedKafka) -> str:
-        """Its bootstrap servers. A process that another client has just started runs, and does not serve yet."""
+        """The bootstrap servers of a serving broker: one that another process has just started may not serve yet."""
         running = broker.running()
         if running is not None and running == self._serving:
             return running.address
@@ -57,5 +57,5 @@ class Tidetable:
         self._serving = broker.running()
         return address
 
-    def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # what the cut is kept by
+    def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # part of the cache's key
         return capture(self.doors().kafka, topology)

@@ -1,6 +1,6 @@
-"""What a user imports: `from tidetable import Consumed, StreamsBuilder`.
+"""The public names: `from tidetable import Consumed, StreamsBuilder`.
 
-Importing this needs neither Spark nor Dagster; what does is imported when it is first asked for: `tidetable.testing`,
+This import needs neither Spark nor Dagster. Names that need them are imported at first use: `tidetable.testing`,
 `tidetable.build_definitions`, `tidetable.Settings`.
 """
 
@@ -13,7 +13,7 @@ from tidetable import rooms
 
 rooms.check()
 
-from spark.topology import (  # noqa: E402  # not before it is known whose package that is
+from spark.topology import (  # noqa: E402  # only after the check that this is our package
     Consumed,
     JoinWindows,
     Produced,
@@ -55,13 +55,13 @@ _LATER = {
     "SettingsError": "dagster_project.settings",
     "build_definitions": "dagster_project.build",
 }
-"""What needs Spark or Dagster, and where it is."""
+"""The names that need Spark or Dagster, with their modules."""
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for granted
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for."""
+        """Import a name at its first use."""
         if name == "testing":
             return import_module("tidetable.testing")
         if name not in _LATER:

@@ -1,4 +1,4 @@
-"""The four packages beside this one have plain names: say so where another package of such a name is in the way."""
+"""Detects other packages that have the plain name of one of our four packages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 class NameTaken(ImportError):
-    """Another package has the name of one of ours: one process can import only one of the two.
+    """Another package has the name of one of ours, and a process can import only one of the two.
 
     Run Tidetable as a code location of its own, with an interpreter of its own: `tidetable init` writes one.
     """
 
 
 def check() -> None:
-    """Look for other packages of our names.
+    """Raise if another package has one of our names.
 
     Raises:
-        NameTaken: there is one: imported already, on the path, or installed over ours.
+        NameTaken: such a package is imported, or on the path, or installed over ours.
     """
     for room in ROOMS:
         ours = HERE / room / "__init__.py"
@@ -37,7 +37,7 @@ def check() -> None:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether a file is as it was installed, if it was: another distribution may have the same one."""
+    """Whether a file is as installed: another distribution may have overwritten it. True in a checkout."""
     for record in HERE.glob("tidetable-*.dist-info/RECORD"):
         with record.open(newline="") as rows:
             for path, digest, _ in csv.reader(rows):

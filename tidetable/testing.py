@@ -1,4 +1,4 @@
-"""Try a topology in a test, without broker and lake; this imports Spark."""
+"""Tests a topology without broker and lake. This module imports Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java side's jars: pinned by manifest and checksum, fetched once into a cache of our own."""
+"""The jars of engine and broker: pinned by manifest and checksum, fetched once into a cache."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from resources.locked import locked
 
 HERE = Path(__file__).parent
 CHECKSUMS = HERE / "checksums.txt"
-FOR_TESTS = {"streams"}  # fetched by the test that asks for them, never by a set-up
+FOR_TESTS = {"streams"}  # fetched by the test that needs them, never by `make setup`
 
 
 class JarsUnavailable(RuntimeError):
-    """The jars of a group could not be fetched, or are not the ones that were pinned.
+    """The jars of a group could not be fetched, or differ from the pinned ones.
 
     Give the machine access to Maven Central once, or copy the cache folder (`TIDETABLE_CACHE`) of another machine.
     """
 
 
 def groups() -> list[str]:
-    """Every group of jars that the product needs: one manifest, one group."""
+    """The names of the groups of jars that the product needs; each group has one manifest."""
     return sorted({manifest.stem for manifest in HERE.glob("*.xml")} - FOR_TESTS)
 
 
 def cache() -> Path:
-    """Where everything fetched is kept: outside the tree, shared by all checkouts."""
+    """The folder of all fetched files: outside the tree, shared by all checkouts."""
     if own := os.environ.get("TIDETABLE_CACHE"):
         return Path(own).expanduser().absolute()  # the servers have other working directories
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidetable"
 
 
 def jars(group: str) -> list[Path]:
-    """The group's jars, fetched and checked on first use; without touching the network afterwards.
+    """The paths of the group's jars. The first use fetches and checks them; later uses need no network.
 
-    The folder is named by the pinned checksums and appears only when all of them held,
-    so its being there is the proof: nothing is hashed twice.
+    The folder is named by the pinned checksums, and it is created only after all jars match them. So an existing folder
+    needs no second check.
+
+    Raises:
+        JarsUnavailable: the jars cannot be fetched, or differ from the pinned ones.
     """
     pinned = checksums(group)
     folder = cache() / "jars" / f"{group}-{_digest(repr(sorted(pinned.items())).encode())[:12]}"
@@ -63,7 +66,7 @@ def checksums(group: str) -> dict[str, str]:
 
 
 def pin(group: str) -> dict[str, str]:
-    """Resolve the group's manifest anew and write down what it gave: how a jar is added or upgraded."""
+    """Resolve the group's manifest again, and write and return the checksums: this adds or upgrades a jar."""
     with tempfile.TemporaryDirectory() as scratch:
         pinned = {jar.name: _digest(jar.read_bytes()) for jar in _resolve(group, Path(scratch))}
     others = [line for line in CHECKSUMS.read_text().splitlines() if f" {group}/" not in line]
@@ -73,7 +76,7 @@ def pin(group: str) -> dict[str, str]:
 
 
 def _fetch(group: str, pinned: dict[str, str], folder: Path) -> None:
-    """Resolve beside the folder, check every jar, and only then put it in place by one rename."""
+    """Fetch into a temporary folder, check every jar, and then move all of them into place by one rename."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{group}-") as scratch:
         fetched = {jar.name: jar for jar in _resolve(group, Path(scratch))}
         if missing := pinned.keys() - fetched.keys():
@@ -91,7 +94,7 @@ def _fetch(group: str, pinned: dict[str, str], folder: Path) -> None:
 
 
 def _resolve(group: str, scratch: Path) -> list[Path]:
-    """Run the Ivy that pyspark ships; its own cache lives in `scratch` too, so no half-fetched file stays."""
+    """Fetch the jars with the Ivy that pyspark ships. Its cache is in `scratch` too, so no partial file remains."""
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [java(), f"-Divy.default.ivy.user.dir={scratch}"]
     command += ["-cp", ivy, "org.apache.ivy.Main"]
@@ -105,7 +108,7 @@ def _resolve(group: str, scratch: Path) -> list[Path]:
 
 
 def _discard(folder: Path) -> None:
-    """Remove what is left of a folder that somebody thinned out: a rename needs a free or empty place."""
+    """Remove the rest of a folder in which jars are missing: a rename needs a free or empty target."""
     for path in folder.glob("*"):
         path.unlink()
 

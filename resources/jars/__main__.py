@@ -1,4 +1,4 @@
-"""Get the Java side ready: look for Java, and fetch every group of jars."""
+"""Finds Java, and fetches every group of jars."""
 
 from __future__ import annotations
 
