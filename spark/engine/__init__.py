@@ -1,1 +1,1 @@
-"""The way: all reading and writing, one file per arrow."""
+"""The engine: all reads and writes, one module per operation."""

@@ -1,4 +1,4 @@
-"""What the operators read: snapshots by version, spans by change feed. Pinned, so that a replay reads the same."""
+"""What the operators read: snapshots by version, and spans by change feed. Both are pinned: a replay reads the same."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from spark.engine.position import Commit, Cut, Input
     from spark.topology.nodes import Node, Scan
 
-FEW = 50_000  # changed rows that are still sent to every task: some 10 MB of wide rows
+FEW = 50_000  # changed rows that are broadcast to every task at most: some 10 MB of wide rows
 START = TopicOffsets("", {})
-"""Before the first record of every partition."""
+"""The offsets before the first record of every partition."""
 REDECODED = "_redecoded"
-"""The column of a landing that says by which count of `TopicOffsets` a record was decoded again; null: never."""
+"""The column of a landing with `TopicOffsets.redecoded` as of when the record was decoded again; null: never."""
 NOTHING = "false"
-"""The SQL of a condition that no record meets."""
+"""A SQL condition that no record meets."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Every input at one position: the operators' snapshot."""
+    """The snapshot of the operators: every input at one position."""
 
     session: SparkSession
     lakehouse: Lakehouse
@@ -48,32 +48,41 @@ class Pinned:
     inputs: dict[str, Input]
     cut: Cut
     begun: Mapping[str, int] = field(default_factory=dict)
-    """By a stored input whose changes are read: the version whose rows stand for all changes until then."""
+    """By stored input whose changes are read, the version whose rows replace all changes up to it."""
     known: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
-    """By an input and a version of it, the one that is read in its place."""
+    """By input and pinned version, the newest version with the same rows, which is read instead."""
     columns: dict[tuple[str, int], set[str]] = field(default_factory=dict, compare=False, repr=False)
-    """By an input and a version that is read of it, its columns: a feed and two snapshots ask for them."""
+    """By input and version, its columns: a cache, because a feed and two snapshots need them."""
 
     def path(self, scan: Scan) -> str:
-        """Where an input is."""
+        """Return the path of an input."""
         return self.lakehouse.table(self.topology, scan.table)
 
     def stored(self, scan: Scan) -> DataFrame:
-        """All rows of a stored table; null in columns it gained after this version."""
+        """Return all rows of a stored table: the scan's columns and `OURS`; null in columns it gained later.
+
+        A stored stream has all its stored columns.
+        """
         return self._stored(scan, self._there(scan))
 
     def _stored(self, scan: Scan, there: set[str]) -> DataFrame:
-        """All rows; `there` are the columns that the table has at this version."""
+        """Return all rows; `there` are the columns that the table has at this version."""
         frame = _with_later(self._frame(scan), scan, there)
         return frame if scan.appended else frame.select(*_columns(scan))
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records of a stream, or all changes of a stored table since it was created, or last replaced."""
+        """Return all records of a stream, or all changes of a stored table as records, with `_reached` null.
+
+        Changes from before the table was last replaced are not included.
+        """
         found = self.appended(scan) if scan.appended else self.changelog(scan)
         return found.withColumn("_reached", F.lit(None).cast("bigint"))
 
     def appended(self, scan: Scan, since: TopicOffsets = START) -> DataFrame:
-        """What was appended. Of a landing, what was decoded, up to the cut, and since an earlier one."""
+        """Return all rows of a stored stream, or the decoded records of a landing from `since` up to the cut.
+
+        Columns: those stored; of a landing without `_redecoded`, and with `_ordinal` 0.
+        """
         there = self._there(scan)
         frame = self._stored(scan, there)
         if not scan.landing:
@@ -86,42 +95,51 @@ class Pinned:
         return taken.withColumn("_ordinal", F.lit(0).cast("bigint"))
 
     def offsets(self, landing: str) -> TopicOffsets:
-        """How far a landing is read: it may hold more."""
+        """Return the offsets up to which a landing is read; it may hold records beyond them."""
         name = landing.removeprefix(LANDING)
         return next(at for topic, at in self.cut.items() if topic.partition("/")[2] == name)
 
     def changelog(self, scan: Scan) -> DataFrame:
-        """All changes of a stored table; its rows at a version stand for those that were gone, or led nowhere."""
+        """Return all changes of a stored table as records: the scan's columns, and `STREAMED`.
+
+        Its rows at a version replace the earlier changes, if those have expired, or a commit replaced the table since.
+
+        Raises:
+            ChangesExpired: the log no longer has the commits that changed the table.
+        """
         version, begun = self.inputs[scan.table].version, self.begun.get(scan.table)
         commits = positions.changed(self.path(scan), f"{self.topology}/{scan.table}", since=begun or 0, until=version)
         since = next((commit.version for commit in commits if commit.replaced), begun)
         if since is None:
             return recorded(scan, self.feed(scan, since=0))
-        # Delta reads no changes across a change of columns: what replaced the table is where they begin.
+        # Delta cannot read changes across a change of columns, so they begin with the commit that replaced the table.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
         rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
         first = told_apart(rows, scan.key)
         return first if since == version else first.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
-        """The change feed of a stored table, from a version on."""
+        """Return the change feed of a stored table from version `since` up to the pin, with Delta's columns."""
         read = self.session.read.option("readChangeFeed", "true").option("startingVersion", since)
         feed = read.option("endingVersion", self.inputs[scan.table].version).format("delta").load(self.path(scan))
         return _with_later(feed, scan, self._there(scan))
 
     def keys(self, scan: Scan) -> DataFrame:
-        """The keys of a stored table, whatever its other columns were."""
+        """Return the key columns of all rows of a stored table; its other columns may differ from the scan's."""
         return self._frame(scan).select(*cols(scan.key))
 
     def time(self, scan: Scan) -> int | None:
-        """The stream time that what is stored had here, which may be ahead of its newest record's."""
+        """Return the stream time of a stored table, in microseconds since 1970; None for a landing.
+
+        It may exceed the timestamp of its newest record.
+        """
         if scan.landing:
             return None
         name, version = f"{self.topology}/{scan.table}", self.inputs[scan.table].version
         return positions.at(self.path(scan), name, version, self.cut).time
 
     def _frame(self, scan: Scan) -> DataFrame:
-        if scan.landing:  # offsets say what was there: old versions of it may be vacuumed
+        if scan.landing:  # it is read by offsets: the files of old versions may be vacuumed
             return self.session.read.format("delta").load(self.path(scan))
         return version_of(self.session, self.path(scan), self._version(scan))
 
@@ -132,7 +150,7 @@ class Pinned:
         return self.known[at]
 
     def _there(self, scan: Scan) -> set[str]:
-        """The columns that an input has there."""
+        """Return the columns that an input has at its pin."""
         version = None if scan.landing else self._version(scan)
         if version is not None and (scan.table, version) in self.columns:
             return self.columns[scan.table, version]
@@ -147,7 +165,10 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Between:
-    """From one position to a later one: the operators' span. `own` are the table's own rows at the earlier one."""
+    """The span from one position to a later one. `own` are the table's own rows at the earlier one.
+
+    Times are stream times in microseconds since 1970.
+    """
 
     before: Pinned
     after: Pinned
@@ -159,12 +180,12 @@ class Between:
     apart: tuple[str, ...] = ()
 
     def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
-        """The same span between two stream times."""
+        """Return the span with its stream times, in microseconds since 1970."""
         return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether what changed is little enough to be sent to every task."""
+        """Whether every input has less than `FEW` changed rows, so that they can be broadcast."""
         counts = [
             sum(FEW if commit.rows is None else commit.rows for commit in found)
             for name, found in self._changed.items()
@@ -173,24 +194,27 @@ class Between:
         return max([*counts, *(taken.records for taken in self._taken.values())], default=0) < FEW
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed once if they are few."""
+        """Return the same rows, cached if the span is small."""
         return self.keeps.keep(frame) if self.is_small else frame
 
     def is_empty(self, frame: DataFrame) -> bool:
-        """Whether a frame that was kept has no rows; false where that would have to be computed."""
+        """Return whether a cached frame has no rows; False if the span is not small, so that it was not cached."""
         return self.is_small and frame.isEmpty()
 
     def has_changes(self, scan: Scan) -> bool:
-        """Whether the input changed at all across the span."""
+        """Return whether the input changed in the span."""
         if scan.table in self._taken:
-            # What somebody else changed there is no new offset; reading it says so.
+            # A change by somebody else adds no offset. It counts as a change, so that `records` raises.
             return self._taken[scan.table].moved or any(c.position is None for c in self._changed[scan.table])
         return self.before.inputs[scan.table] != self.after.inputs[scan.table]
 
     def records(self, scan: Scan) -> DataFrame:
-        """The records that a stream gained, or the changes of a stored table, each with the time reached there.
+        """Return the new records of a stream, or the changes of a stored table as records: `PLACED`.
 
-        A stream's are found by their batch, and a landing's by offset: statistics skip the files of older ones.
+        They are selected by batch in a stream, and by offset in a landing, so that statistics skip older files.
+
+        Raises:
+            InputChanged: somebody else changed the input, or it was computed anew or replaced.
         """
         if not scan.appended:
             return reached(self._table_records(scan), scan.by_time)
@@ -211,14 +235,14 @@ class Between:
         if scan.table in self._taken:
             return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
         found = self.after.appended(scan)
-        # A rebuild that found nothing wrong is a commit that changed nothing.
+        # Without batches no commit changed data, for example a rebuild that found no difference.
         gained = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
         return placed(scan, gained)
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:
-        """The records from before the span that may be newer than some of it; None where there are none.
+        """Return earlier records that may be newer than some records of the span; None if there are none.
 
-        They landed together with it, or behind what was decoded again.
+        These landed in the same batch as records of the span, or after records that the span decoded again.
         """
         taken = self._taken.get(scan.table)
         if taken is None or (taken.begun is None and not taken.redecoded):
@@ -235,25 +259,28 @@ class Between:
         return recorded(scan, self._feed(scan))
 
     def changes(self, scan: Scan) -> DataFrame:
-        """One row for every key that changed: its newest row, or `_present` false."""
+        """Return one row for every key that changed: its newest row, or `_present` false.
+
+        Columns: the scan's, `OURS`, `_present`.
+        """
         if self._replaced(scan):
             return self._everything(scan)
         feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, inserted())
         columns = [*_columns(scan), F.col(PRESENT)]
         if self._changed_once(scan):
             return feed.select(*columns)
-        newer = F.struct("_commit_version", PRESENT)  # a delete and an insert of one commit: the insert stays
+        newer = F.struct("_commit_version", PRESENT)  # of a delete and an insert in one commit the insert is newer
         newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
         return newest.select("_row.*")
 
     def previous(self, scan: Scan) -> DataFrame:
-        """The rows that were there before, at the keys that changed: the first that the feed says of each."""
+        """Return the rows from before the span at the keys that changed: the scan's columns, and `OURS`."""
         if self._replaced(scan):
             return self.before.stored(scan)
         feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, inserted())
         if self._changed_once(scan):
             return feed.where(f"NOT {PRESENT}").select(*_columns(scan))
-        older = F.struct("_commit_version", PRESENT)  # what a commit took away was there before what it put there
+        older = F.struct("_commit_version", PRESENT)  # of a delete and an insert in one commit the delete is older
         row = F.struct(*_columns(scan), F.col(PRESENT))
         oldest = feed.groupBy(*cols(scan.key)).agg(F.min_by(row, older).alias("_row"))
         return oldest.select("_row.*").where(f"NOT {PRESENT}").drop(PRESENT)
@@ -262,25 +289,25 @@ class Between:
         return self.after.feed(scan, since=self.before.inputs[scan.table].version + 1)
 
     def _replaced(self, scan: Scan) -> bool:
-        """Whether a commit of the span replaced the table, maybe with other columns."""
+        """Return whether a commit of the span replaced the table, maybe with other columns."""
         return any(commit.replaced for commit in self._changed[scan.table])
 
     def _changed_once(self, scan: Scan) -> bool:
-        """Whether no key changed twice: the span is one MERGE."""
+        """Return whether no key changed twice, because the span is one MERGE."""
         match self._changed[scan.table]:
             case [positions.Changed(position=Position(whole=False))]:
                 return True
         return False
 
     def _everything(self, scan: Scan) -> DataFrame:
-        """Every key before and after. Delta reads no changes across a change of columns."""
+        """Return the change of every key before and after: Delta cannot read changes across a change of columns."""
         now = self.after.stored(scan).withColumn(PRESENT, F.lit(True))
         gone = self.before.keys(scan).join(now.select(*cols(scan.key)), list(scan.key), "left_anti")
         return now.unionByName(gone.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
 
     @cached_property
     def _taken(self) -> dict[str, Taken]:
-        """By landing, what the span takes of it."""
+        """The part of each landing that lies in the span."""
         return {
             name: taken(
                 self.before.offsets(name),
@@ -310,10 +337,10 @@ class Between:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a span takes of a landing: at most so many records, and whether any at all.
+    """The part of a landing that lies in a span: the number of `records` at most, and whether it changed (`moved`).
 
-    `begun` is the batch of which an earlier span took a part, if there is one; `redecoded` says whether older records
-    that did not decode are among those taken.
+    `begun` is the batch that an earlier span read in part, if there is one. `redecoded`: the span has older records
+    that were decoded again.
     """
 
     records: int
@@ -323,7 +350,7 @@ class Taken:
 
 
 def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]) -> Taken:
-    """What lies between two offsets of a landing, by its commits, newest first."""
+    """Return the part of a landing between two offsets; `commits` are those of the landing, newest first."""
     records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
@@ -333,7 +360,7 @@ def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], c
         [landed] = commit.position.cut.values()
         if not before(since, landed):
             if not before(landed, since):
-                begun = None  # a batch was taken whole, and the next one not at all
+                begun = None  # the earlier span ended with this batch, between two batches
             break
         begun = commit.position.n
         moved = moved or commit.version == versions[1]
@@ -342,14 +369,17 @@ def taken(since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], c
 
 
 def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
-    """Whether a record of a landing lies between two offsets of its partition, as SQL."""
+    """Return a SQL condition: a record of a landing lies between two offsets of its partition."""
     ranges = {p: (since.get(p, 0), end) for p, end in until.items() if since.get(p, 0) < end}
     each = [f"(_partition = {p} AND _offset >= {start} AND _offset < {end})" for p, (start, end) in ranges.items()]
     return " OR ".join(each) or NOTHING
 
 
 def landed_between(since: TopicOffsets, until: TopicOffsets) -> str:
-    """Whether a record is of a landing behind a later cut and not behind an earlier one, as SQL: also redecoded."""
+    """Return a SQL condition: a landing has the record at the cut `until`, and had not at `since`.
+
+    Includes older records that were decoded again in between.
+    """
     again = f"{REDECODED} > {since.redecoded} AND ({within({}, since.offsets)})"
     new = within(since.offsets, until.offsets)
     return f"coalesce({REDECODED}, 0) <= {until.redecoded} AND (({new}) OR ({again}))"
@@ -357,25 +387,25 @@ def landed_between(since: TopicOffsets, until: TopicOffsets) -> str:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Every input as if it held nothing yet: where a stored stream's first span begins."""
+    """The snapshot of empty inputs, at which the first span of a stored stream begins."""
 
     after: Pinned
 
     def stored(self, scan: Scan) -> DataFrame:
-        """No rows."""
+        """Return no rows."""
         return self.after.stored(scan).where("false")
 
     def records(self, scan: Scan) -> DataFrame:
-        """No records."""
+        """Return no records."""
         return self.after.records(scan).where("false")
 
     def time(self, scan: Scan) -> None:
-        """Nobody has seen a record."""
+        """Return None: there is no record."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """From nothing to a position: the span of a stored stream's first step."""
+    """The span from empty inputs to a position: that of a table's first step."""
 
     after: Pinned
     own: DataFrame
@@ -386,47 +416,47 @@ class Beginning:
     apart: tuple[str, ...] = ()
 
     def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
-        """The same span between two stream times."""
+        """Return the span with its stream times, in microseconds since 1970."""
         return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
 
     @property
     def before(self) -> Nothing:
-        """Nothing."""
+        """The snapshot of empty inputs."""
         return Nothing(self.after)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Computed as often as it is read: it may be much."""
+        """Return the frame without caching it: it may be large."""
         return frame
 
     def is_empty(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
-        """Nobody has counted."""
+        """Return False: no frame is cached."""
         return False
 
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
-        """Everything has."""
+        """Return True."""
         return True
 
     def changes(self, scan: Scan) -> DataFrame:
-        """Every row."""
+        """Return every row: the scan's columns, `OURS`, `_present`."""
         return self.after.stored(scan).withColumn(PRESENT, F.lit(True))
 
     def previous(self, scan: Scan) -> DataFrame:
-        """No rows."""
+        """Return no rows."""
         return self.after.stored(scan).where("false")
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
-        """Nothing was there before."""
+        """Return None: there are no earlier records."""
         return None
 
     def records(self, scan: Scan) -> DataFrame:
-        """All records, or all changes, each with the time reached there."""
+        """Return all records of a stream, or all changes of a stored table as records: `PLACED`."""
         if scan.appended:
             return placed(scan, self.after.appended(scan))
         return reached(self.after.changelog(scan), scan.by_time)
 
 
 def _with_later(frame: DataFrame, node: Node, there: Iterable[str]) -> DataFrame:
-    """The rows, null in a node's columns that their table gained after a version that had those that are `there`."""
+    """Return the rows with all columns of a node: null in those not `there`, which their table gained later."""
     known = {name.lower() for name in there}
     later = {column.name: column.type for column in node.columns if column.name.lower() not in known}
     nulls = {name: F.lit(None).cast(kind) if kind else F.lit(None) for name, kind in later.items()}
@@ -434,20 +464,26 @@ def _with_later(frame: DataFrame, node: Node, there: Iterable[str]) -> DataFrame
 
 
 def version_of(session: SparkSession, path: str, version: int, plan: Node | None = None) -> DataFrame:
-    """A stored table as it was in a version; null in those of a plan's columns that it gained later."""
+    """Return the rows of a stored table at a version: all its columns, and null in those of `plan` that it lacks."""
     frame = session.read.format("delta").option("versionAsOf", version).load(path)
     return frame if plan is None else _with_later(frame, plan, frame.columns)
 
 
 def placed(scan: Scan, records: DataFrame) -> DataFrame:
-    """A stream's records of one span with the time reached there: a stored stream keeps it, once it is followed."""
+    """Return a stream's records of one span with `_reached`, the time reached, in microseconds since 1970.
+
+    A stored stream has it in its rows since another table first read the stream.
+    """
     if scan.landing:
         return reached(records)
     return records.withColumn("_reached", F.coalesce(F.col("_reached"), micros()))
 
 
 def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
-    """A change feed as a stream's records, with `STREAMED`: a row that went has no value, and its last coordinates."""
+    """Return a change feed as records: the scan's columns, and `STREAMED`.
+
+    A deleted row is a record without a value, with the last coordinates of the row.
+    """
     deleted = F.col("_change_type") == "delete"
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
     told = feed.where("_change_type <> 'update_preimage'")
@@ -456,7 +492,7 @@ def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
 
 
 def inserted() -> Column:
-    """Whether a change of a feed is a row that is there behind it."""
+    """Return a condition: the change of a feed has the row after the change, not the one before."""
     return F.col("_change_type").isin("insert", "update_postimage")
 
 

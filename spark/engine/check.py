@@ -1,4 +1,4 @@
-"""Show a table's gate every row that is there, and keep in the table's position how many fail."""
+"""Evaluate a table's gate on all stored rows, and record in the table's position how many fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 5  # lost races before a check gives up
 
 @dataclass(frozen=True)
 class Checked:
-    """What a gate says of all rows of a table at a version; neither, if the table was never computed."""
+    """The result of a gate on all rows of a table at `version`; both are None if the table was never computed."""
 
     table: str
     version: int | None
@@ -30,10 +30,10 @@ class Checked:
 
 
 def check(doors: Doors, topology: Topology, target: Table, gate: Gate, run: str) -> Checked:
-    """Look at all rows of a table. They stay as they are; where the answer is news, a position with it is committed.
+    """Evaluate the gate on all rows of a table. The rows do not change; a new result is committed in a position.
 
     Raises:
-        NotCommitted: other runs kept committing first.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)

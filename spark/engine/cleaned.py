@@ -1,14 +1,14 @@
 """Tombstones that compaction removed from a topic before they were landed.
 
-Kafka keeps a tombstone for `delete.retention.ms` (24 hours by default) after the log cleaner has passed it. A landing
-that was away for longer may miss some, and would keep their rows for ever. Where that can be, and offsets are missing
-in what it reads next, the landing is compared with all that the topic holds: a key of which the topic has no record
-any more gets a tombstone, in the commit that lands what is left. It takes one of the offsets that are missing, and the
-timestamp of the row that it deletes: when the key was deleted, nobody knows any more.
+Kafka retains a tombstone for `delete.retention.ms` (24 hours by default) after the log cleaner has passed it. A landing
+that did not read for longer may miss some, and would have their rows for ever. If that is possible, and offsets are
+missing in the records that it reads next, the landing is compared with the whole topic. A key that has no record in the
+topic gets a tombstone, in the commit of the records read. The tombstone has one of the missing offsets, and the
+timestamp of the row that it deletes, because the time of the deletion is unknown.
 
-Only compaction says that. A row whose record is before the first offset of its partition stays: retention, or somebody,
-removed that, and Kafka Streams would keep the row too. Of a topic that is not compacted every other record is there, so
-that a comparison finds nothing; where the cluster does not tell, it is made.
+Only a record that compaction removed proves a deletion. A row whose record is before the first offset of its partition
+stays: retention, or DeleteRecords, removed the record, and Kafka Streams would keep the row too. A topic that is not
+compacted has every other record, so it is not compared. If its configuration cannot be read, the topic is compared.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source, Topology
 
 LEEWAY = 3_600_000
-"""Milliseconds that may pass from a cut to the end of the landing that reads up to it."""
+"""Milliseconds from a cut to the end of the landing that reads up to it, at most."""
 
 DAY = 86_400_000
-"""Kafka's default of `delete.retention.ms`: what is taken where the cluster tells nobody of us."""
+"""Milliseconds: Kafka's default of `delete.retention.ms`, used if the configuration of the topic cannot be read."""
 
 
 def newest_of(topology: Topology, source: Source) -> list[Latest]:
-    """What holds the newest record of every key of a source, or of a stream that comes of it.
+    """Return the nodes that hold the newest record of every key of a source, or of a stream derived from it.
 
-    It alone has rows that a tombstone deletes; to everything else, a record that is gone did nothing.
+    Only these have rows that a tombstone deletes; a missing tombstone does not change any other node.
     """
     found: list[Latest] = []
     read = {source.landing}
@@ -62,13 +62,13 @@ def _newest(node: Node, read: Set[str]) -> Iterator[Latest]:
 
 
 def may_miss(kafka: Kafka, source: Source, was: Position, now: int) -> bool:
-    """Whether tombstones may be gone that were written since something landed last.
+    """Return whether compaction may have removed tombstones that were written since the landing's last commit.
 
-    A topic that is idle lands nothing, so that may be longer ago than it was read. Where it is, and no tombstone is
-    gone, a comparison finds none.
+    An idle topic commits nothing, so the last commit may be older than the last read. Then this may be True although no
+    tombstone is missing, and the comparison finds none.
 
     Args:
-        kafka: where the topic is. What it does not tell is taken to be so that tombstones may be gone.
+        kafka: the cluster of the topic. If it does not show the configuration, compaction and `DAY` are assumed.
         source: the topic.
         was: the landing's position.
         now: milliseconds since 1970.
@@ -83,12 +83,15 @@ def may_miss(kafka: Kafka, source: Source, was: Position, now: int) -> bool:
 
 
 def missing(records: DataFrame, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
-    """The ranges of offsets that have no record: `_partition`, `_first`, `_width`, and how many are missing `_before`.
+    """Return the ranges of offsets without a record.
+
+    Columns: `_partition`; `_first`, the first offset; `_width`, the number of offsets; `_before`, the number of missing
+    offsets in earlier ranges of the partition.
 
     Args:
-        records: what was read, of it `partition` and `offset`.
-        start: of each partition, the first offset that was read.
-        end: of each partition, the offset behind the last.
+        records: the records read, with `partition` and `offset`.
+        start: by partition, the first offset that was read.
+        end: by partition, the offset after the last one.
     """
     session = records.sparkSession
     ends = [(partition, offset) for partition, offset in end.items() if offset > start[partition]]
@@ -113,20 +116,22 @@ def tombstones(
     ranges: DataFrame,
     batch: int,
 ) -> DataFrame:
-    """A landing's tombstones for the keys that have a row there, and no record in the topic.
+    """Return tombstones for the keys that have a row in the landing, and no record in the topic.
+
+    Columns: those of `spark.engine.land.landed`.
 
     Args:
-        keeps: keeps them until they are committed.
-        source: what was landed.
-        versioned: whether a table holds the newest records by their timestamps.
-        landing: its rows so far.
+        keeps: caches the tombstones until they are committed.
+        source: the topic.
+        versioned: whether a table holds the newest records by timestamp.
+        landing: the rows of the landing so far.
         content: the keys of all records of the topic.
-        first: of each partition, the first offset that the topic still has.
-        ranges: the offsets that are `missing` in what is landed now.
+        first: by partition, the first offset that the topic has.
+        ranges: the `missing` ranges of the records that are landed now.
         batch: the number of the landing's commit.
 
     Raises:
-        OffsetsExpired: a partition has more such keys than offsets that are missing.
+        OffsetsExpired: a partition has more such keys than missing offsets.
     """
     key = [column.name for column in source.consumed.key]
     known = landing.where(" AND ".join(["_error IS NULL", *(f"`{name}` IS NOT NULL" for name in key)]))
@@ -136,7 +141,7 @@ def tombstones(
             F.struct("_deleted", "_offset", "_partition", "_timestamp", "_topic"),
             F.struct(*OURS) if versioned else landed,
         ).alias("_is"),
-        F.max_by("_deleted", landed).alias("_late"),  # of a key that has a row: its tombstone landed, and was late
+        F.max_by("_deleted", landed).alias("_late"),  # true for a key with a row: its tombstone landed late
     )
     there = content.select(*cols(key)).distinct()
     same = [col(name, "newest").eqNullSafe(col(name, "there")) for name in key]

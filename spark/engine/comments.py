@@ -1,4 +1,4 @@
-"""What the columns of ours in a stored table are for, kept as the columns' comments: `DESCRIBE TABLE` shows them."""
+"""Comments on the columns that Tidetable adds to a stored table: `DESCRIBE TABLE` shows them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ COMMENTS = {
 
 
 def comment(column: str) -> str | None:
-    """What a column of ours is for; None for the user's."""
+    """Return the comment on a column of ours; None for a column of the user's."""
     if column.startswith(PARTIAL) and column.removeprefix(PARTIAL).isdigit():
         return "what an aggregate knows of the group; internal, kept so that a step need not read the group again"
     return COMMENTS.get(column)
 
 
 def commented(frame: DataFrame) -> DataFrame:
-    """The same rows; a table that is created from them has the comments."""
+    """Return the same frame, with comments on our columns; a table that is created from it has them."""
     for column in frame.columns:
         if (text := comment(column)) is not None:
             frame = frame.withMetadata(column, {"comment": text})

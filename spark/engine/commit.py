@@ -1,7 +1,7 @@
-"""The one place that commits: rows, position and fence as one Delta version, and a look at what really happened.
+"""The only module that commits: rows, position and fence as one Delta version, which is then read back.
 
-Delta skips a write whose transaction number is not newer, without an error; it refuses one that overlaps another of the
-same application. Either way somebody else did this step, and the caller reads the table's state again.
+Delta skips a write whose transaction number is not newer, without an error, and refuses a write that overlaps another
+of the same application. Either way another run committed this step, and the caller reads the table's state again.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ LOST_RACE = (  # Delta's error classes for a commit that another one overtook
 
 
 def append(frame: DataFrame, path: str, position: Position) -> State | None:
-    """Append rows (none: a position alone). None: somebody else made this step."""
+    """Append rows, or none to commit a position alone. Return the new state; None: another run committed this step."""
     return _write(frame.write.mode("append"), path, position)
 
 
 def replace_all(frame: DataFrame, path: str, position: Position) -> State | None:
-    """Replace rows and columns. None: somebody else made this step."""
+    """Replace rows and columns. Return the new state; None: another run committed this step."""
     return _write(commented(frame).write.mode("overwrite").option("overwriteSchema", "true"), path, position)
 
 
 def retire(nothing: DataFrame, path: str, position: Position) -> bool:
-    """Close the position's epoch: what started in it is refused, what starts in it is skipped.
+    """Close the position's epoch: Delta refuses its writes that have started, and skips those that start later.
 
-    False: a writer of the epoch was in the way. Whoever closed it, it is closed.
+    Return whether the epoch is closed, by this run or another; False if a writer of the epoch committed first.
     """
     last = replace(position, n=positions.RETIRED)
     _save(nothing.write.mode("append"), path, last)
@@ -57,10 +57,11 @@ def retire(nothing: DataFrame, path: str, position: Position) -> bool:
 
 
 def alone(nothing: DataFrame, path: str, state: State) -> bool:
-    """Whether nobody else can commit beside the first commit of an epoch, to a table that is as it was read.
+    """Return whether no writer of another epoch can commit at the same time; True after an epoch's first commit.
 
-    Two runs may begin an epoch one after the other, a RESTORE may lead behind one, and whoever should have closed it
-    may have died. So the first commit looks, and closes what is open; then the table is to be read again.
+    Two runs may begin an epoch one after the other, a RESTORE may go back to before an epoch began, and the run that
+    should have closed an epoch may have died. So before its first commit an epoch closes the other ones that are open.
+    If there were any, or the table changed since it was read, this returns False, and the caller reads it again.
     """
     if state.position.n > 0:
         return True
@@ -75,7 +76,7 @@ def _write(writer: DataFrameWriter, path: str, position: Position) -> State | No
 
 
 def _save(writer: DataFrameWriter, path: str, position: Position) -> bool:
-    """Write behind the fence; False where a race was lost."""
+    """Write with the fence; return False if another writer committed first."""
     writer = writer.format("delta").option("txnAppId", positions.app(position)).option("txnVersion", position.n)
     with races() as race:
         writer.option("userMetadata", position.to_json()).save(path)
@@ -83,7 +84,7 @@ def _save(writer: DataFrameWriter, path: str, position: Position) -> bool:
 
 
 def run(session: SparkSession, statement: str, path: str, position: Position) -> State | None:
-    """Run a MERGE. None: somebody else made this step."""
+    """Run a MERGE. Return the new state; None: another run committed this step."""
     try:
         session.conf.set(APP, positions.app(position))
         session.conf.set(NUMBER, str(position.n))
@@ -91,21 +92,24 @@ def run(session: SparkSession, statement: str, path: str, position: Position) ->
         with races() as race:
             session.sql(statement).collect()
     finally:
-        # What stays set would skip, or refuse, the next write of this session.
+        # If they stayed set, Delta would skip, or refuse, the next write of this session.
         for setting in (NUMBER, APP, METADATA):
             session.conf.unset(setting)
     return None if race else _read_back(path, position)
 
 
 def _read_back(path: str, position: Position) -> State | None:
-    """A fence that was not read back is not to be trusted."""
+    """Return the table's state if it has the position, else None: Delta does not report a write that it skipped."""
     state = positions.read(path, position.table)
     return state if state is not None and state.position == position else None
 
 
 @contextmanager
 def races(*more: str) -> Iterator[list[PySparkException]]:
-    """What another writer overtook, instead of an error; empty if nobody did. `more` error classes tell of one too."""
+    """Collect the error of a commit that lost a race, instead of raising it; the list is empty if none did.
+
+    `more` are error classes that mean a lost race here, besides `LOST_RACE`.
+    """
     lost: list[PySparkException] = []
     try:
         yield lost

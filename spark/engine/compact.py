@@ -1,8 +1,9 @@
-"""Write a table's many small files as few, and remove those that nothing within a week needs.
+"""Rewrite the small files of a table into large ones (OPTIMIZE), and remove unused files after a week (VACUUM).
 
-Same rows, and nothing for followers to see. Steps go on beside it: of two that meet, one tries again. What a version
-older than `delta.deletedFileRetentionDuration` (a week) had is gone then: it can be audited and restored no more, as
-its change feed tells its followers nothing more. Landings are read by offsets, never at an older version.
+The rows stay the same, and the change feed has no changes. Steps may run at the same time: if both rewrite a file, one
+of them tries again. Versions that were replaced longer than `delta.deletedFileRetentionDuration` (a week) ago lose
+their files. Then they can no longer be audited or restored, and their change feed can no longer be read. Landings are
+read by offsets, never at an older version.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from spark.engine.doors import Engine, Lakehouse
     from spark.topology.topology import Topology
 
-TRIES = 5  # lost races before it gives up: each one means that a step rewrote the same files
-LARGEST = 64 << 20  # bytes of a file; Delta's own limit is 1 GB, and a MERGE reads whole files to change a row
+TRIES = 5  # lost races before a compaction gives up; each one means that a step rewrote the same files
+LARGEST = 64 << 20  # bytes of a file; Delta's default is 1 GB, and a MERGE reads whole files to change a row
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """How many files were read, and how many written in their place."""
+    """How many files a compaction removed, and how many it added instead."""
 
     table: str
     removed: int
@@ -37,10 +38,10 @@ class Compacted:
 
 
 def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str) -> Compacted:
-    """Compact a stored table, or a landing by its name `_landing/<topic>`. Where nothing is small, nothing is written.
+    """Compact a stored table, or a landing by its name `_landing/<topic>`. Without small files it writes nothing.
 
     Raises:
-        NotCommitted: steps kept committing first.
+        NotCommitted: steps committed first, `TRIES` times.
     """
     began = time.monotonic()
     table, path = f"{topology.name}/{name}", lakehouse.table(topology.name, name)
@@ -50,7 +51,7 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
     try:
         session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(LARGEST))
         session.conf.set("spark.databricks.delta.optimize.minFileSize", str(LARGEST * 3 // 4))
-        # VACUUM lists files by this many tasks: 10,000 by default, which is most of a minute on a small machine.
+        # VACUUM lists files in this many tasks: 10,000 by default, which take most of a minute on a small machine.
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         for _ in range(TRIES):
             with commit.races():

@@ -1,13 +1,13 @@
-"""What became of every record that a landing read: a value, a tombstone, or in quarantine with its reason.
+"""Counts of the records of a landing: with a value, tombstones, and in quarantine by reason.
 
-The law: a landing holds exactly the records that its commits wrote, each of one kind, and no more of a partition than
-the offsets that were read of it. Fewer than those there may be: a transaction's end is an offset without a record, and
-so is what compaction removed.
+The law: a landing holds exactly the records that its commits wrote, each of one kind, and of each partition no more
+than the offsets that were read. It may hold fewer: a transaction marker is an offset without a record, and so is a
+record that compaction removed.
 
-What the commits wrote is added up in their positions. Delta tells how many records a commit wrote with the commit
-itself, so the sum of all is exact; how many of each kind is known once they are written, so a commit of the landing
-carries that of the ones before it, and of the last one it is counted in its rows. While nobody else changes a landing
-that is what it holds, and nothing else is read. Once somebody did, all of it is counted, and compared.
+Positions add up what the commits wrote. Delta's metrics have the number of records of each commit, so the total is
+exact. The number of each kind is known only after the write. So a commit of the landing carries the counts of the
+commits before it, and those of the last commit are counted in its rows. While nobody else changes a landing, these are
+its counts, and no other rows are read. Once somebody else changed it, all rows are counted, and compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.engine.position import Gap, Position, State
     from spark.topology.topology import Source, Table, Topology
 
-REASONS = 10  # of the most frequent; a reason may name a value, and then every record has its own
+REASONS = 10  # the most frequent ones; a reason may contain a value, and then differs in every record
 OTHERS = "other reasons"
 
 KINDS = """count(*) AS records,
@@ -46,12 +46,12 @@ WHY = f"""
 
 @dataclass(frozen=True)
 class Counted:
-    """What a landing holds: `records` in all, of them with a value, tombstones, and in quarantine.
+    """The counts of a landing: all `records`, `rows` with a value, `tombstones`, and `quarantined`.
 
-    `offsets` is how many were read: from where the landing began to where it is, without its gaps. Where it is more
-    than `records`, the difference are offsets without a record: ends of transactions, and what compaction removed.
-    `reasons` has the most frequent reasons of quarantine, with how many records have each, and how many have another.
-    `wrong` says in a sentence each what does not add up.
+    `offsets` is how many offsets were read, from the first one of the landing to its cut, without its gaps. Offsets
+    without a record are transaction markers, and records that compaction removed. `reasons` has the number of records
+    by reason of quarantine: of the most frequent reasons, and of all others. `wrong` has a sentence for each
+    violation of the law.
     """
 
     records: int
@@ -65,10 +65,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of the records that a topic's table took: with a value, and tombstones, of its landing.
+    """The counts of a topic's table: the records of its landing with a value, the tombstones, and its own `rows`.
 
-    It has so many `rows`; the others were `superseded` by a newer record of their key, or are, or were deleted by, the
-    tombstone that is its newest.
+    Every other record was superseded by a newer one of its key, or is a tombstone, or was deleted by one.
     """
 
     values: int
@@ -77,23 +76,23 @@ class Taken:
 
     @property
     def superseded(self) -> int:
-        """How many records are no row."""
+        """The number of records that are not rows."""
         return self.values + self.tombstones - self.rows
 
     @property
     def wrong(self) -> str:
-        """What does not add up, in a sentence; empty if nothing."""
+        """The violation of the law, in a sentence; empty if there is none."""
         if self.rows <= self.values:
             return ""
         return f"{self.rows} rows, of {self.values} records with a value that it took: somebody added some"
 
 
 def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | None:
-    """Count what a topic's table took; None of another table, and of one that has not taken all that has landed.
+    """Return the counts of a topic's table; None for another table, and if the table lags its landing.
 
     Raises:
-        PositionLost: the table, or its landing, exists and cannot say what it read.
-        LogBroken: the log of one cannot be read.
+        PositionLost: the log of the table, or of its landing, does not say what it read.
+        LogBroken: the log of the table, or of its landing, cannot be read.
     """
     source = next((one for one in topology.sources if one.topic == table.name and one.kind != "stream"), None)
     if source is None:
@@ -109,11 +108,11 @@ def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | Non
 
 
 def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted | None:
-    """Count the records of a landing, at its newest version; None where nothing has landed.
+    """Return the counts of a landing at its newest version; None if nothing has landed.
 
     Raises:
-        PositionLost: the landing exists and cannot say what it read.
-        LogBroken: its log cannot be read.
+        PositionLost: the log of the landing does not say what it read.
+        LogBroken: the log of the landing cannot be read.
     """
     path = lakehouse.table(topology.name, source.landing)
     state = positions.read(path, f"{topology.name}/{source.landing}")
@@ -133,7 +132,7 @@ def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted
 
 
 def so_far(path: str, state: State) -> Counts:
-    """What the commits of a landing wrote. Where none of them tells, what is there now is where counting begins."""
+    """Return what the commits of a landing wrote. If the log no longer has that, counting begins with its rows now."""
     was = state.position
     known = was.counts if was.n > 0 else Counts(0, state.version)
     if known is None:
@@ -148,7 +147,7 @@ def so_far(path: str, state: State) -> Counts:
     if not own:
         return now
     batches = [one.position.n for one in own if one.position is not None]
-    try:  # as they were written, if somebody changed them since
+    try:  # if somebody else changed the rows since, count them as they were written
         found = kinds(path, own[0].version if others else state.version, *batches)
     except (DeltaError, OSError):  # those files are gone
         found = kinds(path, state.version, *batches)
@@ -156,7 +155,7 @@ def so_far(path: str, state: State) -> Counts:
 
 
 def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
-    """Behind the next commit, which takes so many records out of quarantine, some of which have no value."""
+    """Return the counts after the next commit, which decodes records in quarantine, `deleted` tombstones among them."""
     return replace(
         counts,
         through=counts.through + 1,
@@ -167,7 +166,7 @@ def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
 
 
 def kinds(path: str, version: int, *batches: int) -> dict[str, int]:
-    """How many records there are of each kind, of some commits of a landing or of all."""
+    """Return the number of records of each kind, in the rows of some commits of a landing, or of all."""
     where = f" WHERE _batch IN ({', '.join(map(str, batches))})" if batches else ""
     [row] = _asked(path, version, f"SELECT {KINDS} FROM it{where}")
     return {name: count or 0 for name, count in row.items()}
@@ -182,7 +181,7 @@ def _plus(counts: Counts, found: Mapping[str, int]) -> Counts:
 
 
 def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tuple[Counts, list[str]]:
-    """What a landing holds, whoever wrote it, and what does not fit to the offsets that were read."""
+    """Return the counts of all rows of a landing, and the violations of the offsets that were read."""
     held, wrong = Counts(at.n, version), []
     [cut] = at.cut.values()
     for row in sorted(_asked(path, version, COUNTS), key=lambda row: row["_partition"]):
@@ -198,7 +197,7 @@ def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tup
 
 
 def _missing(written: Counts, held: Counts) -> list[str]:
-    """What a landing does not hold of what was written, or holds as another kind."""
+    """Return a violation if a landing lacks records that were written, or has them as another kind; empty if none."""
     if held.records < written.records:
         gone = written.records - held.records
         return [f"{written.records} records were landed, and {held.records} are there: somebody deleted {gone}"]
@@ -221,7 +220,7 @@ def _asked(path: str, version: int, query: str) -> list[dict[str, Any]]:
 
 
 def _read(end: Mapping[int, int], floor: Mapping[int, int], gaps: tuple[Gap, ...]) -> dict[int, int]:
-    """How many offsets of each partition were read."""
+    """Return how many offsets of each partition were read: from `floor` to `end`, without gaps."""
     read = {partition: offset - floor.get(partition, 0) for partition, offset in end.items()}
     for gap in gaps:
         if gap.partition is not None:

@@ -1,7 +1,7 @@
-"""What a stored table is computed by: kept with it, compared before every step, followed where columns are gained.
+"""The definition of a stored table: stored with it, compared before every step, extended when its inputs gain columns.
 
-An input may gain columns at any time. A table that passes them on has nulls there in all the rows it has so far, since
-its inputs had none of them. So it gains them by name alone, and its next step goes on.
+An input may gain columns at any time. A table that passes them on has nulls in them in every row so far, because its
+inputs did not have them. So only the schema of the table changes, and its next step goes on from its position.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from spark.engine.position import State
     from spark.topology.topology import Table, Topology
 
-TRIES = 5  # lost races before columns are gained no more; each one means that another run did make a step
+TRIES = 5  # lost races before adding columns gives up; each one means that another run committed a step
 
 
 def definition(topology: Topology, target: Table) -> str:
-    """What a table is computed by, as text that is kept with the table: to compare, and to show.
+    """Return the definition of a table as JSON, which is stored with the table to be compared and shown.
 
-    `is` says it in words, `plan` in full: a difference that the words leave out is one there.
+    `is` describes the plan in words, `plan` has it in full: it shows a difference that the words omit.
     """
     parts = {
         "fingerprint": topology.fingerprint(target.name),
@@ -47,10 +47,10 @@ def definition(topology: Topology, target: Table) -> str:
 
 
 def check_definition(topology: Topology, target: Table, state: State) -> None:
-    """Refuse to go on with a table that another definition computed.
+    """Check that the given definition computed the table.
 
     Raises:
-        PlanChanged: it did; says how the two differ.
+        PlanChanged: another definition did; the message shows how the two differ.
     """
     given, stored = json.loads(definition(topology, target)), json.loads(state.properties[table.DEFINITION])
     if topology.computes(target.name, stored["fingerprint"]):
@@ -70,11 +70,11 @@ def _difference(stored: str, given: str) -> str:
 
 
 def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: str) -> State:
-    """The state of a table that the given definition computed, maybe but for columns that it gains now.
+    """Return the state of a table that the given definition computed, after adding the columns that it gains.
 
     Raises:
-        PlanChanged: the definition differs in something else.
-        NotCommitted: other runs kept committing first.
+        PlanChanged: the definition differs in more than added columns.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     for _ in range(TRIES):
@@ -89,11 +89,12 @@ def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: s
 
 
 def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns: Mapping[str, str], run: str) -> None:
-    """Add the columns to a table that is in a state of which that was proven, and say by what it is computed now.
+    """Add columns that were verified for exactly this state, then record the new definition.
 
-    A run of the older definition may be about to commit, from the same state: rows that know nothing of the columns,
-    past inputs that have them. So the state's next number is taken before anything is said; where it is gone already,
-    the proof is another state's. A run that begins behind that finds columns it does not give, and is refused.
+    A run of the older definition may be about to commit from the same state: rows without the columns, computed from
+    inputs that have them. So an empty commit takes the state's next number before the definition is recorded. If
+    another run has taken the number, the columns were verified for an older state, and nothing is recorded. A run of
+    the older definition that begins later finds columns that it does not compute, and is refused.
     """
     path = doors.lakehouse.table(topology.name, target.name)
     session = doors.engine.session()
@@ -103,17 +104,17 @@ def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns
         was = state.position
         position = replace(was, n=was.n + 1, run=run, data_version=state.data_version, whole=False, restored=None)
         if commit.append(nothing, path, position) is not None:
-            with races():  # another run says so too
+            with races():  # another run may record it at the same time
                 table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
     finally:
         session.stop()
 
 
 def gaining(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
-    """The columns, by name and type, that a table gains in its next step; None if its definition is the given one.
+    """Return the columns, type by name, that a table gains in its next step; None if its definition is the given one.
 
     Raises:
-        PlanChanged: the definition differs in something else.
+        PlanChanged: the definition differs in more than added columns.
     """
     try:
         check_definition(topology, target, state)
@@ -127,10 +128,10 @@ def gaining(lakehouse: Lakehouse, topology: Topology, target: Table, state: Stat
 
 
 def check_landings(lakehouse: Lakehouse, topology: Topology, target: Table) -> None:
-    """Refuse to compute a table where a landing behind it has a column by another type than is declared now.
+    """Check that every landing that a table is computed from agrees with the declaration of its topic.
 
     Raises:
-        PlanChanged: says which; a rebuild would be in vain.
+        PlanChanged: a landing differs from its declaration; a rebuild of the table would not help.
     """
     for source in map(topology.source, sorted(behind(topology)[target.name])):
         name = f"{topology.name}/{source.landing}"
@@ -140,7 +141,10 @@ def check_landings(lakehouse: Lakehouse, topology: Topology, target: Table) -> N
 
 
 def _gained(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
-    """The columns, by name and type, that a table passes on of inputs that had none of them; None if there is more."""
+    """Return the columns, type by name, that a table passes on from columns that its inputs gained.
+
+    None if the definition differs in anything else, or if the former columns of an input are unknown.
+    """
     gained: dict[str, set[str]] = {}
     for scan in target.inputs:
         pinned = state.position.inputs.get(scan.table)
@@ -149,7 +153,7 @@ def _gained(lakehouse: Lakehouse, topology: Topology, target: Table, state: Stat
         try:
             fields = DeltaTable(lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
         except DeltaError:
-            return None  # nobody knows any more what it had
+            return None  # the pinned version is gone, and its columns with it
         gained[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
     columns = topology.added_columns(target.name, gained, json.loads(state.properties[table.DEFINITION])["fingerprint"])
     if columns is None or any(column.type is None for column in columns):

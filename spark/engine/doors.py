@@ -1,4 +1,4 @@
-"""What the engine needs of the world outside; `resources` has the real ones."""
+"""The interfaces of the engine to Spark, Kafka and the lake; `resources` implements them."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Spark, by sessions of its own for every step."""
+    """Spark, with a session for every step."""
 
     def session(self) -> SparkSession:
-        """A new session; the caller stops it."""
+        """Return a new session; the caller stops it."""
 
 
 class Lakehouse(Protocol):
-    """Where tables are."""
+    """The place of the tables."""
 
     def table(self, topology: str, name: str) -> str:
-        """The path of a stored table, or of a landing by its name `_landing/<topic>`."""
+        """Return the path of a stored table, or of a landing by its name `_landing/<topic>`."""
 
 
 class Publisher(Protocol):
-    """Sends records to a topic, which are there together with a position once that is committed."""
+    """Sends records to a topic. A commit makes them visible together with a position."""
 
     def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
-        """Send a record; a timestamp is in milliseconds since 1970, None is now."""
+        """Send a record; its timestamp is in milliseconds since 1970, None for now."""
 
     def commit(self, version: int, position: str) -> None:
-        """Commit what was sent, and how far that is."""
+        """Commit the records sent so far, with the version as the group's offset and the position as its metadata."""
 
     def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
-        """The headers of the newest record of every partition that has one in which a header has this value."""
+        """Return, by partition, the headers of its newest record whose `header` has this value, if it has one."""
 
 
 class Kafka(Protocol):
-    """Where topics are."""
+    """The cluster of the topics."""
 
     def cluster_id(self) -> str:
-        """The cluster's own id."""
+        """Return the cluster's id."""
 
     def end_offsets(self, topics: Iterable[str], read_committed: bool = True) -> dict[str, TopicOffsets]:
-        """The next offset of every partition: the last stable one under read_committed."""
+        """Return the next offset of every partition; with `read_committed` the last stable offset."""
 
     def beginning_offsets(self, topics: Iterable[str]) -> dict[str, TopicOffsets]:
-        """The first offset that every partition still holds."""
+        """Return the first offset that every partition has."""
 
     def topic_config(self, topic: str) -> Mapping[str, str] | None:
-        """The settings of a topic; None where the cluster does not tell us."""
+        """Return the configuration of a topic; None if the cluster does not allow reading it."""
 
     def spark_options(self) -> Mapping[str, str]:
-        """The connection, as options of Spark's Kafka source."""
+        """Return the connection as options of Spark's Kafka source."""
 
     def published(self, name: str, topic: str, stable: bool = False) -> str | None:
-        """What the publisher of a name committed last with a position; None where there is none, or none any more.
+        """Return the position that the publisher of a name committed last; None if there is none, or it has expired.
 
-        `stable`: waits until a transaction that is just being committed is.
+        `stable`: wait until a transaction that is being committed has ended.
         """
 
     def publishing(
         self, name: str, topic: str, exactly_once: bool, alone: bool = False
     ) -> AbstractContextManager[Publisher]:
-        """The one publisher of a name. Exactly once, it takes the name from whoever had it.
+        """Return the publisher of a name. With `exactly_once` it fences any earlier publisher of the name.
 
-        `alone`: it sends every record in a batch of its own, so that it can say which one the topic refuses.
+        `alone`: send every record in a batch of its own, so that an error names the record that the topic refuses.
         """
 
 
 @dataclass(frozen=True)
 class Doors:
-    """Everything outside, passed to every verb."""
+    """The three interfaces, passed to every verb."""
 
     engine: Engine
     lakehouse: Lakehouse

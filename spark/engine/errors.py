@@ -1,4 +1,4 @@
-"""What can stop a step, by name. Every message says which table or topic, why, and what to do."""
+"""The errors of the engine. Every message names the table or topic, the cause, and what to do."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 def condition(error: PySparkException) -> str:
-    """Spark's and Delta's name for what went wrong; empty if it has none.
+    """Return the error class of Spark or Delta; empty if there is none.
 
-    Spark Connect leaves it out, but for the message, where the parameters of the message are longer than 1,024
-    characters (`spark.connect.grpc.maxMetadataSize`). A commit that lost a race holds the other one's position.
+    If the parameters of the message are longer than 1,024 characters (`spark.connect.grpc.maxMetadataSize`), Spark
+    Connect sends the class in the message only. A commit that lost a race has the winner's position among them.
     """
     told = CONDITION.search(str(error))
     return error.getCondition() or (told.group(1) if told else "")
 
 
 def cause(error: PySparkException) -> str:
-    """What was at the bottom of an error of Spark's, in a line."""
+    """Return the innermost cause of a Spark error, in one line."""
     found = CAUSE.findall(str(error))
     return str(found[-1] if found else str(error).partition("\n")[0])
 
 
 def engine_died(error: PySparkException) -> bool:
-    """Whether the engine died at work. What it answers itself is raised as a subclass."""
+    """Return whether the engine died at work: errors that it answers itself are raised as subclasses of these."""
     return type(error) in (RetriesExceeded, SparkConnectGrpcException)
 
 
 class EngineError(Exception):
     """A landing or a step that cannot go on.
 
-    The base class of the errors of the engine: look up the subclass that was raised. Nothing was committed by the
-    landing or the step that failed; the rest of the tick went on.
+    The base class of the errors of the engine: look up the subclass that was raised. The landing or step that failed
+    committed nothing; the rest of the tick went on.
     """
 
 
@@ -73,7 +73,7 @@ class PositionLost(EngineError):
 
 
 class LogBroken(EngineError):
-    """A stored table's log cannot be read, or its settings let Delta forget what was committed.
+    """The log of a stored table cannot be read, or its properties let Delta drop the transactions of its commits.
 
     Do what the message says: unset the table property, remove the broken checkpoint, correct the credentials of the
     object store, or put the folder back from a copy.
@@ -83,7 +83,7 @@ class LogBroken(EngineError):
 class FormatUnknown(EngineError):
     """A stored table is in a format that this version of Tidetable does not know: a later version wrote it.
 
-    Install the version that wrote it, or a later one. Nothing is changed meanwhile.
+    Install the version that wrote it, or a later one. No table was changed.
     """
 
 
@@ -99,8 +99,8 @@ class PlanChanged(EngineError):
     """The table was computed by another definition than the one given.
 
     Read the difference in the message. If the new definition is meant, run `tidetable rebuild TOPOLOGY.TABLE`, with
-    `--downstream` for the tables that are computed from it. A landing cannot be rebuilt: take the change of its
-    declaration back, or land the topic under another topology name.
+    `--downstream` for the tables that are computed from it. A landing cannot be rebuilt: undo the change of its
+    declaration, or land the topic under another topology name.
     """
 
 
@@ -116,7 +116,7 @@ class ChangesExpired(InputChanged):
     """Delta's retention removed changes of an input that were not stepped yet.
 
     Run `tidetable rebuild` for the tables that read the input; with `on_data_loss="ledger"` a step does so by itself.
-    To prevent it, tick more often than the change feed is kept (a week by default).
+    To prevent it, run ticks before the change feed expires (after a week by default).
     """
 
 
@@ -139,8 +139,8 @@ class ExpressionFailed(EngineError):
 class NotCommitted(EngineError):
     """Other writers committed first, several times in a row.
 
-    Run the command again. Dagster retries by itself. If it stays, stop the other ticks of the topology while you
-    rebuild, restore or compact.
+    Run the command again. Dagster retries by itself. If the error stays, stop the other ticks of the topology while
+    you rebuild, restore or compact.
     """
 
 
@@ -167,7 +167,7 @@ class CannotRestore(EngineError):
 
 
 class SparkFailed(EngineError):
-    """Spark could not do what a landing or a step asked of it: the disk is full, or the memory.
+    """A landing or a step failed in Spark, for example because the disk or the memory is full.
 
     Free disk space, raise `TIDETABLE_ENGINE_MEMORY`, or limit the work of a tick by `max_records_per_tick`. `tidetable
     --debug` shows Spark's own stack.

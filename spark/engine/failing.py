@@ -1,4 +1,4 @@
-"""Which row an expression failed on: Spark says what went wrong, and never where."""
+"""Find the row that an expression failed on: Spark's error has the cause, but not the row."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from spark.engine.changes import Pinned
     from spark.topology.nodes import Node
 
-CANDIDATES = 500  # rows that are looked at, twice
-PATIENCE = 20.0  # seconds for all of it; no look begins later
+CANDIDATES = 500  # rows that are tried in each of two searches
+PATIENCE = 20.0  # seconds for the whole search; no try begins later
 
 ANSI = "spark.sql.ansi.enabled"
 PLACE = ("_topic", "_partition", "_offset")
 
 
 def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
-    """The key, or for a stream the place in its topic, of a row that a plan fails on; empty where it is not found soon.
+    """Return the key, or for a stream the coordinates, of a row that a plan fails on; empty if none is found in time.
 
-    Without ANSI rules most of what fails is null, so that rows with a null are looked at first, and newest rows before
-    older ones. What is found failed alone; a plan that fails without a row names none.
+    Without ANSI rules most failing expressions are null, so rows with a null are tried first, newest first. The row
+    that is found fails alone. For a plan that fails without any row, the result is empty.
     """
     names = PLACE if plan.is_stream else plan.key
     until = time.monotonic() + PATIENCE
-    with suppress(PySparkException, AssertionError):  # a plan that cannot be read this way, or an engine that died
+    with suppress(PySparkException, AssertionError):  # the plan cannot be read this way, or the engine died
         frame = history(plan, now) if plan.is_stream else rows(plan, ALL, now)
         key = F.to_json(F.struct(*cols(names)))
         values = [one.name for one in plan.columns if one.name not in names]
@@ -41,7 +41,7 @@ def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
         if _fails(frame.where(key == "")):
             return ""
         for some in (frame.where(null), frame):
-            with suppress(PySparkException):  # raise_error fails without ANSI rules too, where a null is looked for
+            with suppress(PySparkException):  # raise_error fails without ANSI rules too
                 candidates = _newest(session, some.select(key.alias("key"), "_timestamp"))
                 found = _narrowed(frame, key, candidates, until)
                 if found is not None:
@@ -51,7 +51,7 @@ def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
 
 
 def _newest(session: SparkSession, keys: DataFrame) -> list[str]:
-    """Some keys, those of the newest rows, also of rows that fail."""
+    """Return the keys of the newest rows, at most `CANDIDATES`, including rows that fail."""
     rules = str(session.conf.get(ANSI))
     session.conf.set(ANSI, "false")
     try:
@@ -61,7 +61,7 @@ def _newest(session: SparkSession, keys: DataFrame) -> list[str]:
 
 
 def _narrowed(frame: DataFrame, key: Column, candidates: list[str], until: float) -> str | None:
-    """The first of these keys whose row fails; None where none does, or time is up."""
+    """Return one of the keys whose row fails, by bisection; None if none does, or after `until`."""
     if not candidates or not _fails(frame.where(key.isin(candidates))):
         return None
     while len(candidates) > 1:
@@ -73,9 +73,9 @@ def _narrowed(frame: DataFrame, key: Column, candidates: list[str], until: float
 
 
 def _fails(frame: DataFrame) -> bool:
-    """Whether rows cannot be computed."""
+    """Return whether rows cannot be computed."""
     try:
-        frame.agg(F.max(F.length(F.to_json(F.struct("*"))))).collect()  # every column has to be there
+        frame.agg(F.max(F.length(F.to_json(F.struct("*"))))).collect()  # to_json needs every column
     except PySparkException:
         return True
     return False

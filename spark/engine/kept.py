@@ -1,4 +1,4 @@
-"""Rows that several readers need, computed once and kept in the engine while a session uses them."""
+"""Frames that are read several times: computed once, and cached in the engine until the session ends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a session keeps: views of its own, whose rows lie in the engine's memory."""
+    """The frames that a session has cached, as views in the memory of the engine."""
 
     session: SparkSession
     frames: dict[str, DataFrame] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed now; Spark knows their size from here on, and broadcasts them if they are few."""
+        """Compute a frame now, and return it cached, with the same columns. Spark then broadcasts it if it is small."""
         if any(frame is kept for kept in self.frames.values()):
             return frame
         name = f"__kept{next(self.numbers)}"
@@ -34,7 +34,7 @@ class Kept:
         return self.frames[name]
 
     def keep_instead(self, frame: DataFrame, since: int) -> DataFrame:
-        """The same rows, kept in place of all but the first `since` frames, which nobody reads any more."""
+        """Cache a frame and return it; drop the other cached frames after the first `since`, which have no readers."""
         kept = self.keep(frame)
         for name in [name for name, one in self.frames.items() if one is not kept][since:]:
             self.session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()
@@ -44,12 +44,12 @@ class Kept:
 
 @contextmanager
 def keeping(session: SparkSession) -> Iterator[Kept]:
-    """Keeps until the block ends; a session that only stops would leave its rows in the engine."""
+    """Yield a cache that is dropped when the block ends: stopping the session alone would leave it in the engine."""
     keeps = Kept(session)
     try:
         yield keeps
     finally:
         for name in reversed(keeps.frames):
-            # Where the engine is gone its memory is too, and what ended the block matters more.
+            # An engine that died has lost its cache too, and an error here would hide the one that ended the block.
             with suppress(PySparkException, RetriesExceeded):
                 session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()

@@ -1,9 +1,10 @@
 """Append a topic's records to its landing: records, offsets and fence in one commit.
 
-The offsets are given, start and end, so the same step reads the same records; what it reached is the end it was given,
-not the last record it saw, since transaction markers and compaction leave gaps. Offsets are never reset: a topic that
-was recreated, or whose retention passed our offset, is an error by name. With `on_data_loss="ledger"` the latter is
-not: the landing goes on from what is left, and writes into the same commit which offsets are missing.
+Start and end offsets are given, so the same landing reads the same records. The position has the given end, not the
+offset of the last record, because transaction markers and compaction leave gaps. Offsets are never reset: a topic that
+was recreated, or whose retention removed records before they were landed, raises an error. With
+`on_data_loss="ledger"` removed records raise none: the landing goes on with the first record that is left, and its
+commit names the missing offsets.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source, Topology
 
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
-TRIES = 5  # lost races before a landing gives up; each one means that another run did land something
-TIME, KEY, KIND = "_timestamp", "_key", "_records"  # of a landing's definition; no column of a user has such a name
+TRIES = 5  # lost races before a landing gives up; each one means that another run committed to it
+TIME, KEY, KIND = "_timestamp", "_key", "_records"  # keys of a landing's definition; no user's column has such a name
 REMOVED = "removed from the topic before they were landed"
 
 
 @dataclass(frozen=True)
 class Landed:
-    """What landing a topic did: from which offsets to which, and how many records.
+    """The result of landing a topic: the offsets from `start` to `end` by partition, and the number of `records`.
 
-    Of them, `errors` are in quarantine and `tombstones` have no value. `gaps` is what it found missing; all that ever
-    was is in the position. `cleaned` counts tombstones that stand for those that compaction had removed before; they
-    are none of the records.
+    Of the records, `errors` are in quarantine and `tombstones` have no value. `gaps` are the offsets that it found
+    missing; the position has those of all commits. `cleaned` counts the tombstones that it wrote for those that
+    compaction had removed; `records` does not include them.
     """
 
     table: str
@@ -69,14 +70,14 @@ class Landed:
 
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
-    """The cut: the end offsets of every topic of the topology, asked for once."""
+    """Return the cut: the end offsets of every topic of the topology, read once."""
     return _ends(kafka, topology, topology.settings.exactly_once)
 
 
 def written(kafka: Kafka, topology: Topology) -> Cut:
-    """The ends of every topic with what transactions wrote that have not ended: no cut reaches that before they have.
+    """Return the end offsets of every topic including open transactions; empty if cuts include them anyway.
 
-    Asked for before a cut, so that what is between the two is theirs. Nothing where the cut itself reaches that.
+    Call this before `capture`: then the offsets between the two are of transactions that were open at the cut.
     """
     return _ends(kafka, topology, committed=False) if topology.settings.exactly_once else {}
 
@@ -87,13 +88,13 @@ def _ends(kafka: Kafka, topology: Topology, committed: bool) -> Cut:
 
 
 def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -> Landed:
-    """Land a topic up to a cut. Landing to where it already is commits nothing and starts no Spark.
+    """Land a topic up to a cut. If the landing has reached it, this commits nothing and starts no Spark session.
 
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
-        TopicRecreated: the topic was deleted and made anew, or lost its newest records.
-        PlanChanged: a column that has landed is declared with another type.
-        NotCommitted: other runs kept landing first.
+        TopicRecreated: the topic was deleted and created anew, or lost its newest records.
+        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     name = f"{topology.name}/{source.landing}"
@@ -102,7 +103,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
     for _ in range(TRIES):
         state = positions.read(path, name)
         if state is not None:
-            check_types(name, state, source)  # also where no record came: tables would be rebuilt for it
+            check_types(name, state, source)  # even without new records: else tables would be rebuilt in vain
         start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
         if state is not None and state.position.n > 0 and start == end and not gaps:
             return Landed(name, "idle", start, end, 0, 0, 0, state.version, state.position, time.monotonic() - began)
@@ -112,7 +113,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 schema, definition = _schema(session, source), json.dumps(_definition(source))
                 state = table.create(session, path, name, schema, run, definition)
                 if state.position.n > 0:
-                    continue  # another run landed here meanwhile: its offsets are where to start
+                    continue  # another run has landed meanwhile: start at its offsets
             if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
                 continue
             widen(session, path, state, source)
@@ -147,9 +148,9 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 except PySparkException:
                     if not _expiring(doors.kafka, source, cut[topic], start, end):
                         raise
-                    continue  # records were removed while they were fetched: the next try sees what is left
+                    continue  # records were removed while they were read: the next try finds the gap
             if committed is not None:
-                # Nothing was seen where the connection broke and the write was asked for again, which Delta skipped.
+                # The observation is empty if the connection broke after the commit: Delta skipped the repeated write.
                 counted = seen.get
                 if not counted:
                     counted = kinds(path, committed.version, position.n)
@@ -170,14 +171,17 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
 
 
 def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
-    """Records of Spark's Kafka source as rows of the landing. Raw bytes are kept only where something is wrong.
+    """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
-    Of a table, also a record without a whole key is wrong: it could be no row, and would be nowhere. Of a stream, what
-    its key lacks is taken from its value.
+    Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
+    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`.
+
+    A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
+    key columns are read from the value.
 
     Args:
-        records: what the source read.
-        source: what they are decoded to, and what they mean.
+        records: the records, with the columns of Spark's Kafka source.
+        source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
     """
@@ -212,7 +216,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
 
 
 def _too_far(at: Column, ahead: int) -> Column:
-    """What is wrong with an event time that is too far ahead of the clock; null if nothing is."""
+    """Return the error of an event time that is more than `ahead` milliseconds ahead of the clock; null if none."""
     latest = time.time_ns() // 1_000_000 + ahead
     told = f" is more than {ahead} ms ahead of the clock (message_timestamp_after_max_ms)"
     return F.when(
@@ -221,7 +225,7 @@ def _too_far(at: Column, ahead: int) -> Column:
 
 
 def _without_key(consumed: Consumed) -> Column:
-    """What is wrong with a record of a table that has no key, or only a part of one; null if nothing is."""
+    """Return the error of a record of a table whose key, or a part of it, is null; null if none."""
     missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
     key = ", ".join(column.name for column in consumed.key)
     told = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
@@ -231,7 +235,14 @@ def _without_key(consumed: Consumed) -> Column:
 def _range(
     kafka: Kafka, topology: Topology, source: Source, state: State | None, topic: str, want: TopicOffsets
 ) -> tuple[dict[int, int], dict[int, int], tuple[Gap, ...]]:
-    """From which offsets to which, and what is missing before. A partition that is new starts at its beginning."""
+    """Return the start and end offsets by partition, and the gaps before them.
+
+    A new partition starts at 0, a new landing at the first offset of every partition.
+
+    Raises:
+        OffsetsExpired: records were removed before they were landed, and the topology does not allow that.
+        TopicRecreated: the topic is another one, or lost its newest records.
+    """
     have = state.position.cut.get(topic) if state is not None else None
     if have is not None and (have.topic_id, have.offsets) == (want.topic_id, want.offsets):
         return dict(have.offsets), dict(want.offsets), ()
@@ -244,7 +255,7 @@ def _range(
         )
     first = _first(kafka, source, want)
     known = first if have is None else have.offsets
-    # A broker that has not heard of a partition leaves it out of an answer: it stays where it was.
+    # A broker with old metadata omits a new partition from its answer: the partition keeps its offset.
     partitions = want.offsets.keys() | (known.keys() if have is not None else set())
     start = {partition: known.get(partition, 0) for partition in sorted(partitions)}
     expired = {p: (offset, first[p]) for p, offset in start.items() if p in want.offsets and offset < first.get(p, 0)}
@@ -260,7 +271,7 @@ def _range(
     start |= {p: b for p, (_, b) in expired.items()}
     shrunk = {p: offset for p, offset in start.items() if offset > want.offsets.get(p, offset)}
     if shrunk:
-        now = kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets  # all there is
+        now = kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets  # the log end
         if any(offset > now.get(partition, 0) for partition, offset in shrunk.items()):
             raise TopicRecreated(
                 f"topic {source.topic} ends at {now}, before the offsets {shrunk} that were landed: "
@@ -270,7 +281,11 @@ def _range(
 
 
 def _first(kafka: Kafka, source: Source, want: TopicOffsets) -> dict[int, int]:
-    """Where a topic's partitions begin now; it must be the topic whose offsets are wanted."""
+    """Return the first offset that each partition of a topic has now.
+
+    Raises:
+        TopicRecreated: the topic has another id than `want`.
+    """
     now = kafka.beginning_offsets([source.topic])[source.topic]
     if now.topic_id != want.topic_id:
         raise _recreated(source, want.topic_id, now.topic_id)
@@ -286,7 +301,7 @@ def _recreated(source: Source, was: str, now: str) -> TopicRecreated:
 
 
 def _expiring(kafka: Kafka, source: Source, want: TopicOffsets, start: dict[int, int], end: dict[int, int]) -> bool:
-    """Whether records between two offsets are no longer there."""
+    """Return whether records between two offsets have been removed."""
     first = _first(kafka, source, want)
     return any(offset < min(first.get(partition, 0), end[partition]) for partition, offset in start.items())
 
@@ -301,7 +316,10 @@ def _records(
     end: dict[int, int],
     now: int,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """What a topic holds between two offsets, and rows for the tombstones that it no longer holds, if there are any."""
+    """Return a topic's records between two offsets, and landing rows for tombstones that compaction removed, if any.
+
+    The records have the columns of Spark's Kafka source.
+    """
     session, batch = keeps.session, state.position.n + 1
     records = _read(session, doors.kafka, topology, source, start, end)
     newest = newest_of(topology, source)
@@ -320,7 +338,7 @@ def _records(
 
 
 def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
-    """The keys of records, whatever is the matter with their values."""
+    """Return the key columns of records, without decoding their values: those may be broken."""
     raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
     alone = replace(consumed, value=(), timestamp=None, again=())
     return serde(consumed.format).decode(raw, alone).select(*cols([column.name for column in consumed.key]))
@@ -345,7 +363,7 @@ def _read(
 
 
 def _timestamp(consumed: Consumed) -> Column:
-    """Event time: a declared column, else the record's own timestamp; null where the record has none that is one."""
+    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time."""
     if consumed.timestamp is None:
         return _records_own()
     types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
@@ -358,7 +376,7 @@ def _timestamp(consumed: Consumed) -> Column:
 
 
 def _records_own() -> Column:
-    """What Kafka says of a record's time; null where it says nothing."""
+    """Return the record's Kafka timestamp; null if it has none."""
     return F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))
 
 
@@ -367,7 +385,7 @@ def _names(consumed: Consumed) -> list[str]:
 
 
 def _schema(session: SparkSession, source: Source) -> StructType:
-    """The landing's columns, as the landing of no records has them, and one that no record has when it lands."""
+    """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())
 
@@ -377,7 +395,7 @@ def _columns(consumed: Consumed) -> dict[str, str]:
 
 
 def _definition(source: Source) -> dict[str, str]:
-    """The columns, and what else the rows of a landing depend on, under names that no column has."""
+    """Return the definition of a landing: its columns, type by name, and its event time, key and kind."""
     consumed, stream = source.consumed, source.kind == "stream"
     time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
     kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
@@ -385,13 +403,13 @@ def _definition(source: Source) -> dict[str, str]:
 
 
 def check_types(name: str, state: State, source: Source) -> None:
-    """Refuse a declaration that gives a landed column another type, or its records another event time or key.
+    """Check that a declaration gives landed columns the same types, and records the same event time and key.
 
-    A stream is refused that is declared as a table: its records without a whole key would be counted, and be no rows.
-    The other way round they are in quarantine, from where `quarantine replay` brings them.
+    A landed stream must not become a table: records without a whole key would be counted, but be no rows. A landed
+    table may become a stream: such records are in quarantine, and `quarantine replay` decodes them again.
 
     Raises:
-        PlanChanged: says which.
+        PlanChanged: the declaration differs; the message says where.
     """
     stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
@@ -417,7 +435,7 @@ def check_types(name: str, state: State, source: Source) -> None:
 
 
 def widen(session: SparkSession, path: str, state: State, source: Source) -> None:
-    """Add columns that the declaration gained; older records have null there."""
+    """Add the columns that the declaration gained; older records have null in them."""
     stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
     if stored | declared == stored:
         return

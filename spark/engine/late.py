@@ -1,4 +1,4 @@
-"""The records that a stored stream dropped, by replaying the spans of its commits: nothing else has to be kept."""
+"""Find the records that a stored stream dropped, by a replay of its commits' spans: they are not stored anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A record that had no part in a stream: why, its time, and how far stream time was at its place, as UTC text."""
+    """A record that a table dropped, and the reason. `timestamp` and the `stream_time` at the record are UTC text."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Late:
-    """Records that a table dropped; and how many, by reason, were `older` than its log: which they were is not told."""
+    """Records that a table dropped. `older` counts, by reason, those from before its log, which cannot be listed."""
 
     records: list[Dropped]
     older: dict[str, int] = field(default_factory=dict)
@@ -46,19 +46,19 @@ class Late:
 
 
 def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
-    """The newest records that a table dropped: late ones, and those without the key, value or timestamp it needs.
+    """Return the newest records that a table dropped: late ones, and those without a key, value or timestamp it needs.
 
     Raises:
         PlanChanged: the table was computed by another definition than the one given.
-        ChangesExpired: an input no longer tells what a commit was computed from.
+        ChangesExpired: an input no longer has the changes that a commit was computed from.
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     state = positions.read(path, name)
     if state is None:
         return Late([], computed=False)
-    gaining(doors.lakehouse, topology, target, state)  # such columns drop nothing
+    gaining(doors.lakehouse, topology, target, state)  # columns that it gains drop no records
     commits = list(positions.commits(path, name))
-    # What came before the first commit that the log still tells of is not known, unless it is the first of all.
+    # The span of the oldest commit in the log is unknown, unless it is the first commit of the table.
     whole = not commits or commits[-1].position.n == 1
     found: list[Dropped] = []
     session = doors.engine.session()
@@ -78,7 +78,7 @@ def late(doors: Doors, topology: Topology, target: Table, limit: int) -> Late:
                     continue
                 newest = records.orderBy("_topic", "_partition", "_offset", ascending=False).limit(limit - len(found))
                 at = F.timestamp_micros(stream_time(span))
-                # As text: a time of any clock, also one that Python has no datetime for.
+                # As text, because Python's datetime cannot represent every timestamp.
                 times = (time.cast("string") for time in (F.col("_timestamp"), at))
                 rows = newest.select(*IDENTITY[:3], "_reason", *times).collect()
                 found += [

@@ -1,4 +1,4 @@
-"""The MERGE: update what differs, delete what is absent, insert what is new, leave the rest alone."""
+"""The MERGE of a step: updates rows that differ, deletes absent ones, inserts new ones; does not write equal rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# What the order of additions may change in a sum, relative to it, or to 1 where it is smaller.
+# By how much the order of additions may change a sum, relative to the sum, or to 1 if it is smaller.
 TOLERANCE = {"float": "1e-5D", "double": "1e-9D"}
 
-LITERALS = 1_000  # keys written into the condition: the table's log keeps the text, some 10 kB of numbers
+LITERALS = 1_000  # keys in the condition at most: Delta's log stores its text, some 10 kB of numbers
 
 
 def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Iterable[Row] = ()) -> str:
-    """MERGE a view with one row per touched key (`_present` false: no row) into the table at `path`.
+    """Return a MERGE of a view with one row per touched key (`_present` false: no row) into the table at `path`.
 
-    `keys`, if given, are all the touched keys. As literals they let Parquet skip the pages that hold none of them;
-    Delta prunes by conditions on the target's columns alone, never by what it joins.
+    `keys`, if given, are all the touched keys. As literals they let Parquet skip pages without any of them: Delta
+    prunes by conditions on columns of the target only, not by the join.
     """
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
@@ -41,7 +41,7 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
 
 
 def _among(key: Sequence[str], keys: list[Row]) -> Iterator[str]:
-    """The target's key columns are among the values that the touched keys have there."""
+    """Yield conditions: a key column of the target has one of the values of the touched keys."""
     for column in key if keys else ():
         values = {row[column] for row in keys}
         if all(type(value) is int for value in values):
@@ -51,14 +51,15 @@ def _among(key: Sequence[str], keys: list[Row]) -> Iterator[str]:
 
 
 def literal(text: str) -> str:
-    """A SQL string literal. Without any `$`: Spark puts settings in the place of `${...}`, also inside a literal."""
+    """Return a SQL string literal. It has no `$`, because Spark substitutes `${...}` inside literals too."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def same(schema: StructType, one: str, other: str, without: Iterable[str] = (), about: bool = False) -> str:
-    """A condition: two rows are equal in every column. Null equals null; maps compare by their sorted entries.
+    """Return a SQL condition: two rows are equal in every column except `without`.
 
-    `about`: floating-point numbers need only agree to `TOLERANCE`, finite ones.
+    Null equals null; maps are compared by their sorted entries. `about`: finite floating-point numbers are equal within
+    `TOLERANCE`.
     """
     left_out = set(without)
     return " AND ".join(
@@ -69,7 +70,10 @@ def same(schema: StructType, one: str, other: str, without: Iterable[str] = (), 
 
 
 def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str], about: bool = False) -> DataFrame:
-    """One row for every key at which two tables differ: the row it should have, or `_present` false."""
+    """Return one row for every key at which `stored` differs from `rows`: the row in `rows`, or `_present` false.
+
+    Columns: those of `stored`, key first, and `_present`.
+    """
     schema = stored.schema
     s = rows.select("*", F.lit(True).alias(PRESENT)).alias("s")
     t = stored.select("*", F.lit(True).alias("_stored")).alias("t")
@@ -84,7 +88,7 @@ def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str], about: bo
 def _equal(one: str, other: str, name: str, kind: str, about: bool) -> str:
     a, b = _comparable(one, name, kind), _comparable(other, name, kind)
     if about and kind in ("float", "double"):
-        size = f"greatest(abs({a}), abs({b}), 1)"  # infinite, or not a number: equal or not, never about
+        size = f"greatest(abs({a}), abs({b}), 1)"  # infinity and NaN have no tolerance
         near = f"{size} < double('infinity') AND abs({a} - {b}) <= {TOLERANCE[kind]} * {size}"
         return f"coalesce({a} <=> {b} OR ({near}), false)"
     return f"{a} <=> {b}"

@@ -1,4 +1,4 @@
-"""How far a topic reaches, and what can keep us from knowing."""
+"""The offsets of a topic, and the errors of reading them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """One offset per partition of a topic; the id tells the topic from one recreated under its name.
+    """One offset per partition of a topic. A topic that was recreated under the same name has another id.
 
-    `redecoded` counts, of a landing, how often records below these offsets were decoded again (`engine.quarantine`).
+    `redecoded` counts how often a landing decoded records below these offsets again (`engine.quarantine`).
     """
 
     topic_id: str
@@ -28,6 +28,6 @@ class TopicMissing(Exception):
 class KafkaUnavailable(Exception):
     """No broker of the cluster answers.
 
-    Check `TIDETABLE_KAFKA`, the network and the cluster; the message ends with what the connection failed by. The
-    lake's own broker is started by `tidetable up`. Dagster retries by itself.
+    Check `TIDETABLE_KAFKA`, the network and the cluster; the message ends with the cause. `tidetable up` starts the
+    lake's own broker. Dagster retries by itself.
     """

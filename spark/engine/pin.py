@@ -1,10 +1,11 @@
-"""Choose the position to step to: for every input a version, and all of them at one cut.
+"""Choose the pins of a step: for every input a version, and all of them at one cut.
 
-A pin is the newest version of the input that changed data, together with the cut of its newest own commit. Inputs whose
-cuts disagree on a topic they share would mix two prefixes of it, so the ones that are ahead go back in their history
-until all agree. That is what keeps a diamond consistent when one of its arms failed.
-A landing is pinned by version and offsets: it may hold more than the steps may take (`spark.engine.sync`), and it goes
-back to any offsets. Its version is the first that holds them all, so the same offsets are always the same pin.
+A pin is the newest version of the input that changed data, with the cut of its newest own commit. Inputs whose cuts
+disagree on a topic that they share would mix two prefixes of it. So the inputs that are ahead go back in their history
+until all agree. This keeps a diamond consistent when one of its arms failed.
+
+A landing is pinned by version and offsets: it may hold more records than steps may read (`spark.engine.sync`), and it
+can go back to any offsets. Its version is the first that holds them all, so the same offsets always give the same pin.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pins:
-    """Every input at one cut. `behind` names the inputs that kept others from a newer one.
+    """Every input at one cut. `behind` names the inputs whose cuts were older, which the others went back to.
 
-    `enforced` says that the cut was let go although an input was empty.
+    `enforced`: the cut has held records that were released although an input was empty.
     """
 
     inputs: dict[str, Input]
@@ -46,7 +47,7 @@ class _Pin:
 
 @dataclass
 class _Walk:
-    """One input's history, and where in it we stand; a landing's is its path, since it goes back to any offsets."""
+    """The history of one input, and the present pin in it; for a landing `older` is its path, as any offsets are."""
 
     name: str
     id: str
@@ -55,12 +56,12 @@ class _Walk:
 
 
 def lowers(settings: Settings) -> bool:
-    """Whether steps may be kept from taking all that has landed."""
+    """Return whether the settings limit steps to a part of what has landed."""
     return settings.max_task_idle_ms > 0 or settings.max_records_per_tick is not None
 
 
 def released(doors: Doors, topology: Topology) -> Release | None:
-    """How far steps may go. None: as far as anything has landed."""
+    """Return the release that limits the steps of a topology; None if they may read all that has landed."""
     if not lowers(topology.settings):
         return None
     keeper = topology.sources[0].landing
@@ -69,12 +70,12 @@ def released(doors: Doors, topology: Topology) -> Release | None:
 
 
 def pin(doors: Doors, topology: Topology, table: Table) -> Pins:
-    """The newest versions of a table's inputs that agree on every topic they share.
+    """Return the newest versions of a table's inputs that agree on every topic that they share.
 
-    Where an input was never computed there is no such version yet: `inputs` is empty and `behind` names it.
+    If an input was never computed, `inputs` is empty and `behind` names it.
 
     Raises:
-        NoCommonCut: the histories reach back too little to agree.
+        NoCommonCut: no versions in the histories of the inputs agree.
     """
     landings = {source.landing for source in topology.sources}
     release = released(doors, topology)
@@ -111,7 +112,7 @@ def _walk(path: str, table: str, name: str) -> _Walk | None:
     if state is None or state.position.n == 0:
         return None
     older = (_Pin(commit.data_version, commit.position.cut) for commit in positions.commits(path, table))
-    next(older, None)  # the newest is where we stand already
+    next(older, None)  # the newest is the present pin
     return _Walk(name, state.id, _Pin(state.data_version, state.position.cut), older)
 
 
@@ -130,14 +131,14 @@ def _landed(path: str, table: str, name: str, release: Release | None) -> _Walk 
 
 
 def _lowered(walk: _Walk, topology: str, topic: str, offsets: TopicOffsets) -> _Pin | None:
-    """Where an input that is ahead on a topic stood before."""
+    """Return the next older pin of an input that is ahead on a topic; None if there is none."""
     if isinstance(walk.older, str):
         return _holding(walk.older, f"{topology}/{walk.name}", topic, offsets)
     return next(walk.older, None)
 
 
 def _holding(path: str, table: str, topic: str, offsets: TopicOffsets) -> _Pin:
-    """A landing at some of its offsets, by the first version that holds them all."""
+    """Return the pin of a landing at some offsets, with the first version that holds them all."""
     version = 0
     for commit in positions.commits(path, table):
         if before(commit.position.cut[topic], offsets):
@@ -147,7 +148,7 @@ def _holding(path: str, table: str, topic: str, offsets: TopicOffsets) -> _Pin:
 
 
 def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
-    """An input that is further on some topic than another one, the topic, that other one, and how far that is."""
+    """Return an input that is ahead of another on a topic, the topic, the other's name, and the other's offsets."""
     slowest: dict[str, tuple[TopicOffsets, str]] = {}
     for walk in walks:
         for topic, offsets in walk.at.cut.items():
@@ -167,7 +168,7 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
 
 
 def before(one: TopicOffsets, other: TopicOffsets) -> bool:
-    """Whether one cut of a topic is older than another. Cuts of a topic are taken one after the other."""
+    """Return whether one cut of a topic is older than another. Cuts of a topic are totally ordered."""
     return one.redecoded < other.redecoded or any(
         one.offsets.get(partition, 0) < offset for partition, offset in other.offsets.items()
     )

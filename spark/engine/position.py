@@ -1,8 +1,8 @@
-"""Which inputs a table was computed from: written into its own commits, read back without a JVM.
+"""The position of a table: what it was computed from, written into its own commits, and read without a JVM.
 
 A commit of ours carries its position as JSON in `userMetadata`, and its number `n` as a Delta transaction of the
 application `<table>/<epoch>` (the fence). Checkpoints keep the transaction and drop the metadata (Delta protocol,
-"Commit Provenance Information"), so the position at creation is also kept as a table property (the anchor).
+"Commit Provenance Information"), so the position at the start of an epoch is also a table property (the anchor).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 PAGE = 20  # commits; the newest own commit is nearly always among them
 ANCHOR = "tidetable.anchor"
 FORMAT = 1
-"""The version of what is stored beside rows: positions in commits, the properties of a table, definitions, names of
-columns. A table of a newer one is refused. Whoever changes what is stored raises it, reads the older ones still, and
-adds what they look like to `tests/engine/golden`."""
-STORED_FORMAT = "tidetable.format"  # a property; a table without it was made before formats had a number, and is read
-FORGETS = "delta.setTransactionRetentionDuration"  # null, so for ever, unless somebody sets it
-RETIRED = 2**63 - 1  # the number that closes an epoch: nothing can commit after it
+"""The version of the stored format: positions in commits, properties of a table, definitions, names of columns. A table
+with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
+an example of them to `tests/engine/golden`."""
+STORED_FORMAT = "tidetable.format"  # a property; a table without it is older than the numbering, and is read
+FORGETS = "delta.setTransactionRetentionDuration"  # Delta's default is null: transactions never expire
+RETIRED = 2**63 - 1  # the number that closes an epoch: Delta accepts no greater one
 
 Cut = dict[str, TopicOffsets]
 """By `<cluster id>/<topic>`: the next offset of every partition."""
@@ -37,7 +37,7 @@ Cut = dict[str, TopicOffsets]
 
 @dataclass(frozen=True)
 class Input:
-    """A version of a stored input: the table's own id, so that a recreated table is not taken for it."""
+    """A version of a stored input. `id` is the Delta table's, which a recreated table does not have."""
 
     id: str
     version: int
@@ -45,10 +45,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Release:
-    """How far steps may go in what has landed: a cut, by which run, and the newest time of every partition up to it.
+    """The cut up to which steps may read what has landed, and the run that committed it.
 
-    Times are microseconds since 1970, by topic and partition; `enforced` are the topics whose records were let go
-    although a partition beside them was empty.
+    `times` has the newest time up to the cut, in microseconds since 1970, by topic and partition. `enforced` are the
+    topics whose held records were released at the deadline, although a partition was empty.
     """
 
     run: str
@@ -59,9 +59,9 @@ class Release:
 
 @dataclass(frozen=True)
 class Gap:
-    """What was gone before it was read, first to last: offsets of a topic's partition, or versions of a stored input.
+    """Offsets of a partition, or versions of a stored input, that were removed before they were read.
 
-    `at` is when it was found missing, in milliseconds since 1970.
+    `first` and `last` are inclusive. `at` is when they were found missing, in milliseconds since 1970.
     """
 
     input: str
@@ -73,16 +73,17 @@ class Gap:
 
     @property
     def width(self) -> int:
-        """How many offsets, or versions, that is."""
+        """The number of offsets, or versions."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True)
 class Gated:
-    """What a gate says of all rows of a table: those that were there before it, and those that it let pass since.
+    """The result of a gate for all rows of a table.
 
-    `gate` is the gate's digest. `version` is the one whose rows it looked at, and `failing` how many of them failed it
-    there, by expectation (None: it is not about single rows). `let_through` is the same of the newest rows since.
+    `gate` is the digest of the gate. `version` is the version on whose rows it was evaluated as a whole, and `failing`
+    counts those that failed, by expectation (None: it is not about single rows). `let_through` counts the same among
+    the newest rows that were committed since.
     """
 
     gate: str
@@ -93,10 +94,10 @@ class Gated:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many records the commits of a landing wrote, up to number `through` and up to a version of the landing.
+    """How many records the commits of a landing wrote, up to the number `through` and the landing's `version`.
 
-    `records` is what Delta counted in them; of each kind there were so many when they were counted. `others` says that
-    somebody else changed the landing.
+    `records` is from Delta's metrics of the commits. `values`, `tombstones` and `errors` were counted in the rows.
+    `others`: somebody else changed the landing.
     """
 
     through: int
@@ -110,23 +111,26 @@ class Counts:
 
 @dataclass(frozen=True)
 class Position:
-    """What commit `n` of a table was computed from: the cut of every topic behind it, and its direct inputs.
+    """What commit `n` of a table was computed from: the `cut` of its source topics, and the versions of its `inputs`.
 
-    `data_version` is the newest version that changed data before this commit; `whole` says that every key was computed,
-    not only those a span touched; `floor` holds the first offsets that were still on the broker when a topic was first
-    landed, where they were not 0.
-    Of a stream's operator `time` is stream time in microseconds since 1970 (KIP-353), and `dropped` counts, by reason,
-    the records that had no part in it so far; `lateness` is, in milliseconds, by how much the newest records were
-    behind stream time: `avg` and `max`; `seen` is, by landing and in microseconds, the greatest timestamp in each
-    versioned table that it looks up. `enforced` counts the steps that were made although an input was empty; `release`
-    is kept by one landing for all of a topology (`spark.engine.sync`). `restored` is the version of this table whose
-    rows, and position, the commit put back: those in between are history, and stand no more. `gaps` is the ledger of
-    all that is missing, up to this commit (`on_data_loss="ledger"`). `gated` is what the table's gate says of its rows;
-    None if there was none, or if it has not seen all of them. `begun` is, by stored input whose changes are read, the
-    version whose rows stand for all changes until then: those were no longer told when the table was first computed.
-    Of a landing `read_at` is when it was last read to the cut, in milliseconds since 1970, and `cleaned` counts the
-    tombstones that stand for those that compaction had removed (`spark.engine.cleaned`), and `counts` what it was given
-    before this commit, or with it where that decoded records again (`spark.engine.counts`); None if nobody counted yet.
+    - `data_version`: the newest version that changed data before this commit.
+    - `whole`: the commit computed every key, not only the touched ones.
+    - `floor`: of a landing, the first offset of each partition when its topic was first landed, where it was not 0.
+    - `time`: stream time of an operator on streams, in microseconds since 1970 (KIP-353).
+    - `dropped`: how many records the table has dropped so far, by reason.
+    - `lateness`: how late the newest records were by stream time, in milliseconds: `avg` and `max`.
+    - `seen`: by landing, the greatest timestamp of each versioned table that is looked up, in microseconds since 1970.
+    - `enforced`: how many steps were made although an input was empty.
+    - `release`: the cut that limits all steps of the topology; in one landing only (`spark.engine.sync`).
+    - `restored`: the version of this table whose rows and position the commit restored. It undid the commits between.
+    - `gaps`: the ledger: all that was missing up to this commit (`on_data_loss="ledger"`).
+    - `gated`: the result of the table's gate; None without a gate, or if it has not evaluated all rows.
+    - `begun`: by stored input whose changes are read, the version whose rows replace all changes up to it. Those had
+      expired when the table was first computed.
+    - `read_at`: when a landing was last read up to the cut, in milliseconds since 1970.
+    - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`spark.engine.cleaned`).
+    - `counts`: what a landing received before this commit, including this one if it decoded records again
+      (`spark.engine.counts`); None if it was not counted.
     """
 
     table: str
@@ -153,12 +157,12 @@ class Position:
     counts: Counts | None = None
 
     def to_json(self) -> str:
-        """The text kept in `userMetadata`."""
+        """Return the JSON that `userMetadata` holds."""
         return json.dumps({"tidetable": 1, **asdict(self)}, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str | None) -> Position | None:
-        """The position in a commit's metadata, or None if the commit is not ours."""
+        """Return the position in a commit's metadata; None if the commit is not ours."""
         try:
             fields = json.loads(text or "")
         except ValueError:
@@ -182,32 +186,32 @@ class Position:
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of a table that carries a position of ours."""
+    """A version of a table whose commit has a position of ours."""
 
     version: int
     data_version: int
-    """The newest version that changed data: before the next commit of ours, by whomever."""
+    """The newest version before our next commit that changed data, whoever wrote it."""
     position: Position
     metrics: dict[str, int]
-    """What Delta counted in it."""
+    """Delta's metrics of the commit."""
     at: int = 0
-    """When it was made, in milliseconds since 1970."""
+    """The time of the commit, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A version of a table that changed data: how many rows (None: unknown), and its position if it is ours."""
+    """A version that changed data: how many rows (None: unknown), and the position (None: not our commit)."""
 
     version: int
     rows: int | None
     position: Position | None
     replaced: bool = False
-    """All rows were written anew, maybe with other columns."""
+    """The commit replaced all rows, maybe with other columns."""
 
 
 @dataclass(frozen=True)
 class State:
-    """A stored table as its log tells it."""
+    """The state of a stored table, read from its log."""
 
     id: str
     version: int
@@ -215,11 +219,11 @@ class State:
     position: Position
     properties: dict[str, str]
     metrics: dict[str, int]
-    """What Delta counted in the commit that carries the position."""
+    """Delta's metrics of the commit that carries the position."""
     at: int = 0
-    """When that commit was made, in milliseconds since 1970."""
+    """The time of that commit, in milliseconds since 1970."""
     own: int = 0
-    """Its version; what others changed behind it is in none of ours yet."""
+    """The version of that commit. Later versions were committed by others."""
 
 
 @dataclass(frozen=True)
@@ -231,15 +235,15 @@ class _Entry:
     overwrites: bool
     at: int
     transaction: str = ""
-    """Delta's own name for it, which no other commit has."""
+    """Delta's id of the commit, which is unique."""
 
 
 def read(path: str, table: str) -> State | None:
-    """The state of a stored table, or None where there is none.
+    """Return the state of a stored table; None if it does not exist.
 
     Raises:
-        PositionLost: the table exists and cannot say what it was computed from.
-        LogBroken: its log cannot be read, or forgets what was committed.
+        PositionLost: the table exists, and its log does not say what it was computed from.
+        LogBroken: its log cannot be read, or its transactions expire.
         FormatUnknown: a later version of Tidetable wrote it.
     """
     try:
@@ -251,7 +255,7 @@ def read(path: str, table: str) -> State | None:
     _check_fence(delta, path, table)
     ours = _commits(history, anchor)
     newest = next(ours)
-    next(ours, None)  # what was restored between the newest commit and the one before, the newest knew nothing of
+    next(ours, None)  # raises for a RESTORE between the two newest commits, which the newest did not see
     position = newest.position
     fence = delta.transaction_version(app(anchor))
     if fence != position.n and not (fence is None and position.n == 0):
@@ -263,22 +267,22 @@ def read(path: str, table: str) -> State | None:
 
 
 def app(position: Position) -> str:
-    """The fence's application: a table in one epoch."""
+    """Return the application id of the fence: `<table>/<epoch>`."""
     return f"{position.table}/{position.epoch}"
 
 
 def fence(path: str, position: Position) -> int | None:
-    """The greatest number that was committed in the position's epoch."""
+    """Return the greatest number that was committed in the position's epoch; None if there is none."""
     return DeltaTable(path).transaction_version(app(position))
 
 
 def version(path: str) -> int:
-    """The newest version of a table, whoever made it."""
+    """Return the newest version of a table, whoever committed it."""
     return DeltaTable(path).version()
 
 
 def salvage(path: str, table: str) -> State:
-    """What is left of a table whose position is lost: computed from nothing, in its last known epoch, and its gaps."""
+    """Return a state for a table whose position is lost: number 0 in its last known epoch, with its newest gaps."""
     delta, history = _history(path)
     epoch = _anchor(delta, path, table).epoch
     told = (Position.from_json(entry.metadata) for entry in history)
@@ -288,9 +292,9 @@ def salvage(path: str, table: str) -> State:
 
 
 def open_beside(path: str, table: str) -> list[Position]:
-    """A position of every epoch but the table's own in which somebody could still commit.
+    """Return a position of every epoch that is not closed, except the table's present one.
 
-    RESTORE takes a table back behind some; of two rebuilds at once, each may have begun one.
+    A RESTORE to before an epoch leaves it open; of two concurrent rebuilds, each may have begun an epoch.
     """
     delta, history = _history(path)
     own = app(_anchor(delta, path, table))
@@ -300,15 +304,15 @@ def open_beside(path: str, table: str) -> list[Position]:
 
 
 def commits(path: str, table: str, until: int | None = None) -> Iterator[Commit]:
-    """The commits of this table's epoch that stand (up to a version), newest first.
+    """Return the commits of this table's epoch (up to a version), newest first.
 
-    Its anchor is none: it was computed from nothing. Nor are those that a restore went back behind.
+    Excludes the anchor, which no step computed, and commits that a restore undid.
     """
     return _standing(every(path, table), until)
 
 
 def every(path: str, table: str) -> Iterator[Commit]:
-    """The commits of this table's epoch, newest first, also those that a restore went back behind."""
+    """Return the commits of this table's epoch, newest first, including those that a restore undid."""
     delta, history = _history(path)
     return (commit for commit in _commits(history, _anchor(delta, path, table)) if commit.position.n > 0)
 
@@ -321,12 +325,12 @@ def _standing(found: Iterator[Commit], until: int | None) -> Iterator[Commit]:
 
 
 def at(path: str, table: str, version: int, cut: Cut) -> Position:
-    """The position of a table where it is pinned: at a version, and at least as far as its part of a cut.
+    """Return the newest position of a table whose rows are at most of `version`, and whose cut is part of `cut`.
 
-    Also of an epoch that is over, or of a commit that a restore went back behind.
+    Includes closed epochs, and commits that a restore undid.
 
     Raises:
-        ChangesExpired: the log was cleaned up, and no longer holds it.
+        ChangesExpired: the log was cleaned up, and no longer has the position.
     """
     for entry in _history(path)[1]:
         position = Position.from_json(entry.metadata)
@@ -341,16 +345,16 @@ def at(path: str, table: str, version: int, cut: Cut) -> Position:
 
 
 def told(path: str, table: str) -> dict[int, Position | None]:
-    """By version that the log still holds, of any epoch: the position in it, or None if it is not ours."""
+    """Return, by version that the log has, the position of any epoch in it; None if the commit is not ours."""
     found = ((entry.version, Position.from_json(entry.metadata)) for entry in _history(path)[1])
     return {number: one if one is not None and one.table == table else None for number, one in found}
 
 
 def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
-    """The commits after version `since`, up to `until`, that changed data; newest first.
+    """Return the commits after version `since`, up to `until`, that changed data; newest first.
 
     Raises:
-        ChangesExpired: the log was cleaned up, and some of them are no longer in it.
+        ChangesExpired: the log was cleaned up, and no longer has some of them.
     """
     found = []
     oldest, unchanged = until + 1, None
@@ -363,7 +367,7 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
         unchanged = unchanged if ours is None else ours.data_version
         if entry.version <= until and count != 0:
             found.append(Changed(entry.version, count, ours, entry.overwrites))
-    # The oldest commit of ours that is left knows which version before it was the last to change data.
+    # The oldest of our commits in the log has the version before it that last changed data.
     if oldest > since + 1 and (unchanged is None or unchanged > since):
         raise ChangesExpired(
             f"the log of {table} was cleaned up and begins at version {oldest}: what changed since version {since} "
@@ -373,7 +377,7 @@ def changed(path: str, table: str, since: int, until: int) -> list[Changed]:
 
 
 def standing(path: str, table: str, version: int) -> int:
-    """The newest version with the rows of a version. Its own files are gone a week after it was compacted."""
+    """Return the newest version with the same rows: the files of `version` are removed a week after a compaction."""
     newest = DeltaTable(path).version()
     try:
         later = changed(path, table, since=version, until=newest)
@@ -383,7 +387,7 @@ def standing(path: str, table: str, version: int) -> int:
 
 
 def _check_format(delta: DeltaTable, table: str) -> None:
-    """Refuse a table that a later version of Tidetable wrote, whose positions may mean something else."""
+    """Refuse a table that a later version of Tidetable wrote: its positions may have another meaning."""
     stored = int(delta.metadata().configuration.get(STORED_FORMAT, 0))
     if stored > FORMAT:
         raise FormatUnknown(
@@ -402,7 +406,7 @@ def _anchor(delta: DeltaTable, path: str, table: str) -> Position:
 
 
 def _check_fence(delta: DeltaTable, path: str, table: str) -> None:
-    """Refuse a table whose transactions expire: behind that a run that stood still would commit a second time."""
+    """Refuse a table whose transactions expire: a run that was suspended for longer would commit a second time."""
     expires = delta.metadata().configuration.get(FORGETS)
     if expires is not None:
         raise LogBroken(
@@ -418,12 +422,12 @@ def _state(delta: DeltaTable, data_version: int, position: Position, metrics: di
 
 
 def _commits(history: Iterable[_Entry], anchor: Position) -> Iterator[Commit]:
-    """The commits of the anchor's epoch, newest first, and the anchor itself at the end.
+    """Yield the commits of the anchor's epoch, newest first, and the anchor itself at the end.
 
     Raises:
-        PositionLost: somebody restored an older version since.
+        PositionLost: the log has a Delta RESTORE that is newer than the next commit to yield.
     """
-    foreign = 0  # the newest version since in which somebody else changed data; 0 created the table
+    foreign = 0  # the newest version since our last commit in which somebody else changed data; 0: none
     for entry in history:
         if entry.operation == "RESTORE":
             raise PositionLost(
@@ -444,7 +448,7 @@ def _commits(history: Iterable[_Entry], anchor: Position) -> Iterator[Commit]:
 
 
 def _history(path: str) -> tuple[DeltaTable, Iterator[_Entry]]:
-    """A table and its commits, newest first; the whole log is read only if its newest page was not enough."""
+    """Return a table and its commits, newest first; reads the whole log only if the newest page does not suffice."""
     delta, page = _listed(path, PAGE)
 
     def entries() -> Iterator[_Entry]:
@@ -456,10 +460,10 @@ def _history(path: str) -> tuple[DeltaTable, Iterator[_Entry]]:
 
 
 def _listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[_Entry]]:
-    """A table and its newest commits, of one moment.
+    """Return a table and its newest commits, which agree on the version of each.
 
-    deltalake lists the files that are there, and numbers them down from the version it loaded: a commit in between
-    would shift them all. Where there was one, it looks again: a page is read in less time than a commit takes.
+    deltalake lists the files of the log, and numbers them down from the version that it loaded: a commit in between
+    would shift all numbers. If there was one, this reads again: a page takes less time than a commit.
     """
     while True:
         delta = _opened(path)
@@ -469,10 +473,10 @@ def _listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[_Entr
 
 
 def _older(path: str, last: _Entry) -> Iterator[_Entry]:
-    """The commits before one, newest first.
+    """Yield the commits before `last`, newest first.
 
-    A whole log takes long to read, and on a busy table somebody commits meanwhile: what that shifted is put right by
-    the number of the commit that is known.
+    A whole log takes long to read, and on a busy table there are commits meanwhile, which shift the numbers. So the
+    commits are numbered down from `last`, whose version is known.
     """
     version = None
     for entry in map(_entry, _opened(path).history()):
@@ -488,7 +492,7 @@ def _opened(path: str) -> DeltaTable:
         return DeltaTable(path)
     except TableNotFoundError:
         raise
-    except OSError as error:  # an object store's: credentials, an address, a name
+    except OSError as error:  # of an object store: credentials, endpoint, bucket
         raise LogBroken(
             f"{path} cannot be read: {_first_line(error)}. Where the lake is an object store, this process takes "
             f"credentials and endpoint from the environment (AWS_ACCESS_KEY_ID and so on), the engine from its own "
@@ -503,7 +507,7 @@ def _opened(path: str) -> DeltaTable:
 
 
 def _first_line(error: Exception) -> str:
-    """What a library says, without the stack that it says it with."""
+    """Return the first line of a library's message, without escape sequences and the stack that follows."""
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error).partition("\n")[0])
 
 
@@ -523,7 +527,7 @@ def _remedy(table: str) -> str:
 
 
 def changed_rows(entry: _Entry) -> int | None:
-    """How many rows a commit inserted, updated or deleted; None where its operation does not tell."""
+    """Return how many rows a commit inserted, updated or deleted; None if its operation and metrics do not say."""
     match entry.operation:
         case "WRITE" if "numOutputRows" in entry.metrics and not entry.overwrites:
             return entry.metrics["numOutputRows"]

@@ -1,21 +1,22 @@
-"""Publish a stored table: its change feed to a topic, one record per changed key and version, each exactly once.
+"""Publish a stored table: send its changes to a topic, one record per changed key and version, each exactly once.
 
-A key's new row is a record, a row that went a tombstone; of a stream, every record is one. Records go in the order of
-(version, typed key), those of a stream in the order of time, in transactions that each end with a position: the version
-reached, as the offset of a consumer group of the table's own, on partition 0 of the topic, and what else there is to
-know in that offset's metadata. So records and position are there together or not at all, and Kafka alone knows how far
-a topic is: a table never waits for it. Whoever opens a table's transactional id fences the one that had it.
+A new row of a key is a record, a deleted row is a tombstone, and every record of a stream is a record. Records are sent
+in the order of (version, typed key), those of a stream in the order of time. Every transaction ends with a position in
+a consumer group of the table, on partition 0 of the topic: the version is the offset, and the rest of the position is
+its metadata. So records and position are committed together or not at all. Only Kafka stores how much of a table a
+topic has: steps of the table never wait for it. A producer that opens the table's transactional id fences the former.
 
-A large version takes several transactions; what comes of a version depends on the table's log alone, so a restart finds
-its place by counting. It begins with the whole table, at its newest version. Group offsets expire; every record carries
-the position in headers too, and the newest records of the topic tell it then; where newer ones may have been removed,
-publishing stops.
+A large version takes several transactions. The records of a version depend on the table's log alone, so a restart
+finds its place by counting them. A topic begins with the whole table, at its newest version. Group offsets expire, so
+every record has the position in its headers too, and publishing reads it from the newest records of the topic then. If
+newer records may have been removed, publishing stops.
 
-Published are versions up to the newest commit of ours: what others changed behind it is not ours yet. Change feeds end
-where a commit replaced a table's columns; what that changed, or a version before it, is the difference of two versions.
+Versions are published up to our newest commit; later changes by others follow after our next commit. Change feeds end
+where a commit replaced a table's columns. The changes of that version, and of versions before it, are computed as the
+difference of two versions.
 
-At least once, an idempotent producer sends without a transaction, and the position is committed behind the records:
-after a crash between the two, up to `BATCH` records come again. Nothing fences a second one.
+With at-least-once processing an idempotent producer sends without transactions, and the position is committed after the
+records: after a crash between the two, up to `BATCH` records are sent again. A second producer is not fenced.
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ if TYPE_CHECKING:
     from spark.engine.position import Changed, State
     from spark.topology.topology import Table, Topology
 
-BATCH = 10_000  # records of a transaction: its fixed cost is spread thin, and its readers do not wait long for it
-PAGE = 100_000  # rows fetched at once: what is asked for lies in the engine's memory until it is fetched
-FAR = 100  # versions without a change until the position is committed anew, before the log forgets it
-AGED = 86_400_000  # milliseconds until a position is committed anew: the broker forgets one after seven days
+BATCH = 10_000  # records of a transaction: many, to spread its fixed cost; not more, as its readers wait for its end
+PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
+FAR = 100  # versions without a change until the position is committed again, before the log loses its version
+AGED = 86_400_000  # milliseconds until a position is committed again: group offsets expire after seven days
 
 HEADER = "tidetable."
-"""What the names of our headers begin with."""
+"""The prefix of the names of our headers."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """How far a topic has a table: so many records of a version, or all of them if it is `done`; or a record's place.
+    """The position of a topic: it has `ordinal` records of a version, or all if `done`. Also the place of a record.
 
-    `id` is the Delta table's, `key` its columns (empty: unknown). `whole` says that the topic began with this version:
-    its records are all rows, not those that changed. `at` is when it was committed, in milliseconds since 1970.
-    `skipped` counts the records that the topic refused, and that were left out because somebody asked for it.
+    `id` is the Delta table's, `key` its key columns (empty: unknown). `whole`: the topic began with this version, so
+    its records are all rows, not only those that changed. `at` is the time when the position was committed, in
+    milliseconds since 1970. `skipped` counts the records that the topic refused, and that `skip_refused` left out.
     """
 
     id: str
@@ -84,12 +85,12 @@ class Sent:
     skipped: int = 0
 
     def to_json(self) -> str:
-        """The text kept as an offset's metadata."""
+        """Return the JSON that an offset's metadata holds."""
         return json.dumps({"tidetable": 1, **asdict(self)}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> Sent | None:
-        """The position in an offset's metadata; None where that is not ours, as when somebody reset the group."""
+        """Return the position in an offset's metadata; None if it is not ours, as after a reset of the group."""
         try:
             fields = json.loads(text)
             del fields["tidetable"]
@@ -98,7 +99,7 @@ class Sent:
         return Sent(**{**fields, "key": tuple(fields["key"])})
 
     def headers(self, table: str) -> dict[str, str]:
-        """The record at this place, as its headers tell it."""
+        """Return the headers of the record at this place."""
         told = {"table": table, "id": self.id, "epoch": self.epoch}
         told |= {"version": str(self.version), "ordinal": str(self.ordinal)}
         told |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
@@ -107,7 +108,7 @@ class Sent:
 
     @staticmethod
     def behind(headers: Mapping[str, str]) -> Sent:
-        """The position right behind a record with these headers."""
+        """Return the position directly after a record with these headers."""
         told = {name.removeprefix(HEADER): text for name, text in headers.items()}
         ordinal, done, skipped = int(told["ordinal"]) + 1, "last" in told, int(told.get("skipped", "0"))
         return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, done, "whole" in told, skipped=skipped)
@@ -115,12 +116,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class Published:
-    """What publishing a table did: how far its topic was and is, and how many records that took."""
+    """The result of publishing a table: the position of its topic before and after, and the number of records sent."""
 
     table: str
     topic: str
     outcome: Literal["published", "idle", "waiting"]
-    """Records or a position committed; nothing to do; the table has no version of ours yet."""
+    """Records or a position committed; nothing to do; the table has no commit of ours yet."""
     before: Sent | None
     after: Sent | None
     records: int = 0
@@ -128,9 +129,9 @@ class Published:
     transactions: int = 0
     seconds: float = 0.0
     left_out: int = 0
-    """Records that the topic refuses, and whose keys have other rows by now."""
+    """The number of refused records that were left out because their keys have other rows, or none, by now."""
     skipped: tuple[str, ...] = ()
-    """Records that it refuses and that nothing takes the place of, left out because that was asked for; and why."""
+    """The other refused records that `skip_refused` left out, each with the reason."""
 
 
 def publish(
@@ -142,19 +143,19 @@ def publish(
     skip_refused: bool = False,
     repeat: bool = False,
 ) -> Published:
-    """Bring a table's topic to its newest version; `say` hears of each transaction, with the records sent so far.
+    """Bring a table's topic to its newest version; calls `say` after each transaction, with the records sent so far.
 
-    A topic that has everything costs one question to the broker, and starts no Spark. A record that the topic refuses
-    is left out if the table has another row of its key by now, or none: nobody would read it. `skip_refused` leaves out
-    every record that the topic refuses, and counts it in the position. With `repeat`, where the topic may have lost its
-    newest records, what may have been among them is sent again.
+    If the topic has everything, this sends one request to the broker, and starts no Spark session. A record that the
+    topic refuses is left out if the table has another row of its key by now, or none: a newer record supersedes it.
+    `skip_refused` leaves out every record that the topic refuses, and counts it in the position. If the topic may have
+    lost its newest records, `repeat` sends again what may have been among them.
 
     Raises:
-        InputChanged: the table is not the one that was published, or no longer tells how it changed; or nothing tells
-            how far the topic is.
+        InputChanged: the table is not the one that was published, or its changes have expired; or the position of the
+            topic is unknown.
         PlanChanged: the table has another definition, or another key, than what was published.
-        RecordRefused: the topic does not take the newest row of a key, or a record of a stream.
-        NotCommitted: another run took over.
+        RecordRefused: the topic refuses the newest row of a key, or a record of a stream.
+        NotCommitted: another publisher of the table fenced this one.
     """
     began = time.monotonic()
     left_out: set[Place] = set()
@@ -166,7 +167,7 @@ def publish(
         except RecordRefused as refused:
             place = _place(refused)
             if place is None and not alone:
-                alone = True  # then the broker says which one of a batch it is
+                alone = True  # a batch of one: then the error names the record
             elif place is None or place in left_out or place in skipped:
                 raise RecordRefused(_named(topology, target, refused, place)) from refused
             elif _superseded(doors, topology, target, refused, place):
@@ -201,13 +202,13 @@ def _published(
         return Published(name, target.topic, "idle", sent, sent)
     exactly_once = topology.settings.exactly_once
     with doors.kafka.publishing(group(topology, target), target.topic, exactly_once, alone) as publisher:
-        # Asked again behind the fence: whoever had it before can move nothing any more.
+        # Read again after fencing: the former producer can no longer move the position.
         sent = sent_of(doors.kafka, topology, target, stable=True)
         tail = publisher.newest(f"{HEADER}table", name) if sent is None else None
         state = positions.read(path, name)
         if state is None or state.position.n == 0:
             return Published(name, target.topic, "waiting", sent, sent)
-        gaining(doors.lakehouse, topology, target, state)  # such columns are null in what it has
+        gaining(doors.lakehouse, topology, target, state)  # columns that it gains are null in the rows so far
         if tail is not None:
             sent = _at_the_tail(tail, exactly_once)
             first = doors.kafka.beginning_offsets([target.topic])[target.topic].offsets
@@ -224,7 +225,7 @@ def _published(
             with (
                 _telling(name, target),
                 keeping(session) as keeps,
-                # Closed before the session: what is left of an answer must not be asked for behind it.
+                # Closed before the session, because the rest of a result cannot be fetched after it.
                 closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
             ):
                 done = _sending(publisher, name, records, sent, aim, say, left_out, skipped)
@@ -234,14 +235,14 @@ def _published(
 
 
 def group(topology: Topology, target: Table) -> str:
-    """The consumer group that keeps a table's position, and the transactional id of its one producer."""
+    """Return the consumer group that has a table's position; also the transactional id of its one producer."""
     return f"tidetable/{topology.name}/{target.name}"
 
 
 def sent_of(kafka: Kafka, topology: Topology, target: Table, stable: bool = False) -> Sent | None:
-    """How far a table's topic is, by the group's offset; None where there is none, or none any more.
+    """Return the position of a table's topic, from the group's offset; None if there is none, or it has expired.
 
-    `stable`: waits until a transaction that is just being committed is.
+    `stable`: wait until a transaction that is being committed has ended.
     """
     assert target.topic is not None, "only what has a topic is published"
     text = kafka.published(group(topology, target), target.topic, stable)
@@ -249,17 +250,17 @@ def sent_of(kafka: Kafka, topology: Topology, target: Table, stable: bool = Fals
 
 
 def all_sent(kafka: Kafka, topology: Topology) -> dict[str, Sent | None]:
-    """How far every topic is that a topology publishes to, by the table's name."""
+    """Return the position of every topic that a topology publishes to, by the table's name."""
     return {table.name: sent_of(kafka, topology, table) for table in topology.tables if table.topic is not None}
 
 
 def aged(sent: Sent, now: int) -> bool:
-    """Whether the position of a topic is to be committed anew by a time in milliseconds: the broker would forget it."""
+    """Return whether a position must be committed again, before the broker expires it; `now` is in milliseconds."""
     return now - sent.at >= AGED
 
 
 def unsent(path: str, name: str, sent: Sent | None) -> int:
-    """How many versions of a table its topic does not have; one that it has nothing of begins with one."""
+    """Return how many versions of a table its topic lacks; 1 for an empty topic, which begins with the whole table."""
     state = positions.read(path, name)
     if state is None or state.position.n == 0 or (sent is not None and _has_all(sent, state)):
         return 0
@@ -269,12 +270,15 @@ def unsent(path: str, name: str, sent: Sent | None) -> int:
 
 
 def _has_all(sent: Sent, state: State) -> bool:
-    """Whether a topic has all that a table holds."""
+    """Return whether a topic has all rows of a table, up to our newest commit."""
     return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.own
 
 
 def _at_the_tail(tail: Mapping[int, Mapping[str, str]], exactly_once: bool) -> Sent | None:
-    """How far a topic is by its newest records. Without transactions, any of the last batch may be missing."""
+    """Return the position of a topic from the headers of its newest records, by partition.
+
+    Without transactions any record of the last batch may be missing: the position is the start of the oldest version.
+    """
     newest = [Sent.behind(headers) for headers in tail.values()]
     if exactly_once:
         return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
@@ -283,11 +287,11 @@ def _at_the_tail(tail: Mapping[int, Mapping[str, str]], exactly_once: bool) -> S
 
 
 def _check_tail(topology: Topology, target: Table, sent: Sent | None, emptied: list[int]) -> None:
-    """Refuse to take the newest records for the last that were sent, where newer ones may have been removed.
+    """Refuse to read the position from the newest records, if newer ones may have been removed.
 
-    Kafka removes a partition's oldest records first, so one that has any of the table's has the newest of them. But of
-    `emptied` partitions, which lost records and have none of the table's, one may have had newer ones than the others
-    have: retention goes by the times of records, which need not grow with their versions.
+    Kafka removes a partition's oldest records first, so a partition that has records of the table has its newest one.
+    The `emptied` partitions lost records, and have none of the table. They may have had newer records than the others:
+    retention goes by the timestamps of records, which need not grow with their versions.
     """
     if emptied:
         again = "the whole table" if sent is None else f"version {sent.version}"
@@ -302,7 +306,7 @@ def _check_tail(topology: Topology, target: Table, sent: Sent | None, emptied: l
 
 
 def _check(name: str, target: Table, sent: Sent | None, aim: Sent) -> None:
-    """Refuse to go on from a table that is no longer there, and with keys that those of the topic do not equal."""
+    """Refuse to go on if the table was recreated, or if its key columns are not those of the topic's records."""
     if sent is None:
         return
     if sent.id != aim.id or sent.version > aim.version:
@@ -323,7 +327,7 @@ def _remedy(target: Table) -> str:
 
 @contextmanager
 def _telling(name: str, target: Table) -> Iterator[None]:
-    """What log and change feed no longer hold, by the topic that misses it."""
+    """Raise Spark's errors about expired changes as `InputChanged`, with the name of the topic."""
     try:
         yield
     except PySparkException as error:
@@ -345,7 +349,7 @@ def _sending(
     left_out: Collection[Place],
     skipped: Collection[Place],
 ) -> Published:
-    """Send records, and commit behind every batch of them; the last commit says that all of the aim is there."""
+    """Send records, and commit after every batch of them; the last commit has the position `aim`."""
     uncommitted, count, tombstones, transactions, skips = 0, 0, 0, 0, aim.skipped
     behind: Sent | None = None
 
@@ -363,7 +367,7 @@ def _sending(
                 publisher.send(record.key, record.value, record.timestamp, at.headers(name))
                 uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
             behind = replace(record.at, ordinal=record.at.ordinal + 1, skipped=skips)
-        # Before more is asked for that is to be computed: it may take longer than a transaction lives.
+        # None comes before a computation or a fetch, which may take longer than the transaction timeout.
         if behind is not None and uncommitted >= (1 if record is None else BATCH):
             commit(behind)
             uncommitted, transactions = 0, transactions + 1
@@ -374,7 +378,7 @@ def _sending(
 
 @dataclass(frozen=True)
 class Record:
-    """A record to be sent, and its own place."""
+    """A record to be sent, and its place; `timestamp` is in milliseconds since 1970."""
 
     at: Sent
     key: bytes | None
@@ -383,13 +387,13 @@ class Record:
 
 
 def _place(refused: RecordRefused) -> Place | None:
-    """Where a record that was refused stands among those of its table; None where the client does not say."""
+    """Return the place of a refused record among those of its table; None if the client does not name the record."""
     told = refused.headers
     return None if not told else (int(told[f"{HEADER}version"]), int(told[f"{HEADER}ordinal"]))
 
 
 def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place | None) -> str:
-    """Which record a topic refuses, and why."""
+    """Return a message: which record a topic refuses, and why."""
     key = None if refused.key is None else refused.key.decode(errors="backslashreplace")
     of = f"the record of key {key}" if key is not None else "a record" if place is None else "a record without a key"
     at = f", number {place[1]} in version {place[0]}" if place is not None and target.plan.is_stream else ""
@@ -397,7 +401,7 @@ def _named(topology: Topology, target: Table, refused: RecordRefused, place: Pla
 
 
 def _advice(topology: Topology, target: Table) -> str:
-    """What else to do about a record that is refused. A stream's is never superseded."""
+    """Return what else to do about a refused record. A record of a stream is never superseded."""
     skip = f"`tidetable publish {topology.name}.{target.name} --skip-refused` leaves out what the topic refuses"
     if target.plan.is_stream:
         return f". Or do without it: {skip}"
@@ -408,7 +412,7 @@ def _advice(topology: Topology, target: Table) -> str:
 
 
 def _superseded(doors: Doors, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
-    """Whether a table has another row, or none, of the key of a refused record by now."""
+    """Return whether a table has another row, or none, at the key of a refused record by now."""
     if target.plan.is_stream or refused.key is None:
         return False
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -421,10 +425,10 @@ def _superseded(doors: Doors, topology: Topology, target: Table, refused: Record
 
 
 def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
-    """What a topic does not have yet, in order; None before what is computed, or fetched."""
+    """Yield the records that a topic lacks, in order, and None before each computation and each fetch."""
     for pages, whole in feed.missing(sent, aim.version):
         yield None
-        rows = 0  # of a version so far, but for the newest: whether that one is the last, the next one tells
+        rows = 0  # of the version so far, without the newest: only the next row shows whether that is the last
         newest: Row | None = None
         for page in pages():
             yield None
@@ -439,7 +443,7 @@ def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | Non
 
 
 def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
-    """The record of a row at a place, unless a topic that has a part of its version has that too."""
+    """Yield the record of a row at a place, unless the topic has it, because it has a part of its version."""
     version, key, value, timestamp = row
     begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, place.whole)
     if sent is None or not begun or place.ordinal >= sent.ordinal:
@@ -447,7 +451,7 @@ def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
 
 
 def _own_columns(schema: StructType) -> dict[str, DataType | str]:
-    """The columns of a stored table that are not ours, but for the bounds of windows."""
+    """Return the columns of a stored table, type by name: the user's, and the bounds of windows."""
     bounds = {column.name for column in WINDOW_BOUNDS}
     return {field.name: field.dataType for field in schema if field.name in bounds or not field.name.startswith("_")}
 
@@ -457,15 +461,15 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 Place = tuple[int, int]
-"""Of a record among those of its table: the version, and the number in it."""
+"""The place of a record among those of its table: the version, and the number in it."""
 
 Pages = Callable[[], list["DataFrame"]]
-"""What computes rows of (version, key, value, timestamp), in order, to be fetched one page after the other."""
+"""Computes frames of (version, key, value, timestamp in milliseconds), ordered, to be fetched one after the other."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """A stored table up to a version, as what its versions changed."""
+    """The changes of a stored table, by version, up to the version `newest`."""
 
     keeps: Kept
     path: str
@@ -474,7 +478,7 @@ class Feed:
     newest: int
 
     def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[Pages, bool]]:
-        """What a topic does not have, in order: all rows of a version, or what versions changed; and whether all."""
+        """Yield what a topic lacks, in order: pages, and whether they have all rows of a version, not only changes."""
         begins = sent is None or (sent.whole and not sent.done)
         version = until if sent is None else sent.version
         changed = self._changed(version if sent is None or begins or sent.done else version - 1)
@@ -488,7 +492,7 @@ class Feed:
             yield partial(self._told, told), False
 
     def has_other(self, key: bytes, version: int) -> bool:
-        """Whether a key, as the topic has it, has another row than it had in a version, or none."""
+        """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
         was, now = (
             self._encoded(self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
             for at in (version, self.newest)
@@ -507,7 +511,7 @@ class Feed:
         return [rows] if few else self._paged(rows)
 
     def _changes(self, told: list[Changed]) -> DataFrame:
-        """One row for every key and version that changed it."""
+        """Return one row for every key and version that changed it, as `_net` does."""
         feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
         changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
         return self._net(self._encoded(changes, F.col("_commit_version"), inserted()))
@@ -525,9 +529,10 @@ class Feed:
         return version_of(self.keeps.session, self.path, version)
 
     def _difference(self, version: int, begun: bool) -> DataFrame:
-        """What a version changed, as all the rows before it, and its own.
+        """Return all rows before a version and all rows at it, encoded, from which `_net` finds the changes.
 
-        One that is `begun` has the columns it had: without one that is gone by now, other rows would have changed.
+        If the topic has a part of the version (`begun`), the rows have the columns of that version, not the present
+        ones: with other columns, other rows would differ.
         """
         before, after, key = self._at(version - 1), self._at(version), self.target.plan.key
         types = [[dict(frame.dtypes).get(name) for name in key] for frame in (before, after)]
@@ -543,16 +548,18 @@ class Feed:
     def _encoded(
         self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, DataType | str] | None = None
     ) -> DataFrame:
-        """Rows as the topic has them (`_row`), with their version, whether they are in it, and their place.
+        """Return rows encoded as in the topic.
 
-        `columns` are others than the table's present ones, by name and type.
+        Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
+        struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
+        `_reached`. `columns` (type by name) replace the present columns of the plan.
         """
         plan = self.target.plan
         columns = columns or {column.name: column.type or "string" for column in plan.columns}
         encode = serde(self.target.produced.format)
         value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
         at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
-        # A version from before the table got a column has none of it.
+        # A version from before the table gained a column lacks it.
         later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
         rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
         if plan.is_stream:
@@ -566,7 +573,10 @@ class Feed:
         return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
 
     def _net(self, changes: DataFrame) -> DataFrame:
-        """One row for every key that a version changed in what the topic has of it. A stream's records never go."""
+        """Return one row for every key whose encoded row a version changed. Records of a stream are never deleted.
+
+        `_row` is the new row, or a tombstone with the key and timestamp of the old one.
+        """
         was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
         grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
         net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
@@ -577,18 +587,20 @@ class Feed:
         return net.withColumn("_row", F.coalesce("_now", gone))
 
     def _ordered(self, rows: DataFrame) -> DataFrame:
-        """By version, then typed key; a stream's by commit and by time reached, as `spark.operators.order` has it.
+        """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
 
-        Those of a table's changes by its commits: a row may have older coordinates than the one it took the place of.
+        Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
+        table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
+        replaced.
         """
         commits = ("_batch", "_ordinal") if self.target.plan.of_changes else ()
         place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
         return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
 
     def _paged(self, rows: DataFrame) -> list[DataFrame]:
-        """Ordered rows, computed once, to be fetched a page at a time."""
+        """Compute ordered rows once, and return them as frames of at most `PAGE` rows each."""
         numbered = self.keeps.keep(rows.withColumn("_number", F.monotonically_increasing_id()))
-        number = F.col("_number")  # of every partition, the order's next, they begin anew
+        number = F.col("_number")  # grows in order; its upper bits are the partition, in which it begins at 0
         parts = numbered.groupBy(F.shiftright(number, 33)).agg(F.min(number), F.max(number)).collect()
         pages: list[tuple[int, int]] = []
         room = 0

@@ -1,7 +1,8 @@
-"""Records that did not decode: kept in their landing, with the reason and the raw bytes, and decoded again on demand.
+"""Quarantine: records that did not decode are in their landing, with the reason and the raw bytes.
 
-What decodes now is put right where it landed, by one MERGE behind the landing's fence, whose cut counts it: so a table
-takes it by its next step, as a record that arrives then at its old offset, and never beside an input without it.
+They are decoded again on demand. One MERGE with the landing's fence updates them in place, and its cut counts it. So
+the next step of a table reads them as records that arrive then, at their old offsets, and no step mixes inputs with and
+without them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COORDINATES = ("_partition", "_offset")
 
 @dataclass(frozen=True)
 class Undecodable:
-    """One record as it came. Bytes that are no text are shown by their escapes."""
+    """One record as it arrived. Bytes that are not UTF-8 are shown as escapes."""
 
     topic: str
     partition: int
@@ -44,18 +45,18 @@ class Undecodable:
 
 @dataclass(frozen=True)
 class Redecoded:
-    """How many records of a landing decode now, and how many still do not."""
+    """How many records of a landing were decoded again, and how many are left in quarantine."""
 
     table: str
     decoded: int
     left: int
     version: int | None
-    """The landing's, behind it; None where nothing has landed."""
+    """The version of the landing afterwards; None if nothing has landed."""
     seconds: float
 
 
 def undecodable(doors: Doors, topology: Topology, source: Source, limit: int) -> list[Undecodable]:
-    """The newest records of a landing that did not decode."""
+    """Return the newest records of a landing that did not decode, at most `limit`."""
     path = doors.lakehouse.table(topology.name, source.landing)
     if positions.read(path, f"{topology.name}/{source.landing}") is None:
         return []
@@ -74,13 +75,14 @@ def undecodable(doors: Doors, topology: Topology, source: Source, limit: int) ->
 
 
 def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Redecoded:
-    """Decode again, as the topic is declared now, what did not decode when it landed. Nothing new commits nothing.
+    """Decode records in quarantine again, by the present declaration. If none decodes, this commits nothing.
 
-    A record keeps its place: in a table the newest of its key stays the newest, and where time has passed it is late.
+    A record has its old offset and timestamp: in a table it does not replace a newer record of its key, and an operator
+    whose stream time has passed it drops it as late.
 
     Raises:
-        PlanChanged: a column is declared with another type than it landed with.
-        NotCommitted: other runs kept landing first.
+        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{source.landing}", doors.lakehouse.table(topology.name, source.landing)
@@ -103,9 +105,9 @@ def redecode(doors: Doors, topology: Topology, source: Source, run: str) -> Rede
             counted, count, deleted = broken.count(), decoded.count(), decoded.where("_deleted").count()
             if count == 0:
                 return Redecoded(name, 0, counted, state.version, time.monotonic() - began)
-            table.add_columns(session, path, {REDECODED: "bigint"})  # landings of before this could be done lack it
+            table.add_columns(session, path, {REDECODED: "bigint"})  # older landings lack the column
             decoded.createOrReplaceTempView("__decoded")
-            state = positions.read(path, name) or state  # landings went on while this was decoded
+            state = positions.read(path, name) or state  # the topic may have landed again meanwhile
             was = state.position
             [(topic, at)] = was.cut.items()
             cut = {topic: replace(at, redecoded=at.redecoded + 1)}

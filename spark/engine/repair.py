@@ -1,4 +1,4 @@
-"""Prove a version of a table by computing it again, and put a table right by a step with every key."""
+"""Audit a version of a table by computing it again, and rebuild a table by a step with every key."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ EXPIRED = "no longer told how they changed it before they were stepped"
 
 @dataclass(frozen=True)
 class Audited:
-    """The verdict on a version: how many rows it has, how many keys differ from its query at its own position."""
+    """The result of an audit: the rows of the version, and how many keys differ from the query at its position."""
 
     table: str
     version: int
@@ -68,18 +68,18 @@ class Audited:
     rows: int
     differing: int
     sample: list[dict[str, object]]
-    """Some of the keys that differ, with the row that `should_be` there and the row that `is` there, as JSON."""
+    """Some of the keys that differ, each with the row that `should_be` stored and the row that `is`, as JSON."""
     seconds: float
 
     @property
     def holds(self) -> bool:
-        """Whether the version equals its query."""
+        """Whether the version equals the query."""
         return self.differing == 0
 
 
 @dataclass(frozen=True)
 class Unprovable:
-    """A version that cannot be computed again, and why; or all of them from there `until` another."""
+    """A version that was not audited, and why; or all versions from `version` to `until`."""
 
     table: str
     version: int
@@ -88,14 +88,15 @@ class Unprovable:
 
 
 def audit(doors: Doors, topology: Topology, target: Table, version: int | None = None) -> Audited:
-    """Compare a version (default: the newest) with its query over exactly the input versions that its commit names.
+    """Compare a version (default: the newest) with the query over exactly the input versions that its commit names.
 
-    What depends on the span is read in span form: a stream, windows, or a lookup-only join. The rows its commit wrote
-    are what the plan yields for the span that the commit names, at its stream time, and no other row changed.
+    A stream, windows, or a lookup-only join depend on the span: there the audit checks that the commit wrote the rows
+    that the plan yields for the span that it names, at its stream time, and that no other row changed.
 
     Raises:
         PlanChanged: the table was computed by another definition than the one given.
-        InputChanged: the version carries no position, or an input is no longer the one that it names.
+        InputChanged: the version has no position, or an input is another table than it names.
+        ChangesExpired: versions or changes of an input that the audit needs have expired.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -104,7 +105,7 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
     gaining(
         doors.lakehouse, topology, target, state
-    )  # such columns are null in all there is, and in all there should be
+    )  # columns that it gains are null in the stored and in the computed rows
     audited = state.version if version is None else version
     if not 0 <= audited <= state.version:
         raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
@@ -127,11 +128,10 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
 
 
 def audits(doors: Doors, topology: Topology, target: Table) -> Iterator[Audited | Unprovable]:
-    """Audit every version that a commit of ours made, that stands, and that the log still tells of; newest first.
+    """Audit every version that the log has, that our commits made, and that no restore undid; newest first.
 
-    What an older version was computed from may be gone. That ends it, but for a version that was computed whole: what
-    that one was replayed from may be gone while others are still there. Every version that is left out is told, with
-    the reason.
+    The first version whose inputs have expired ends the audit. A version that was computed whole does not, because it
+    may need older inputs than the versions before it. Yields `Unprovable` for every version that was not audited.
     """
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
     yield (newest := audit(doors, topology, target))
@@ -153,7 +153,7 @@ def audits(doors: Doors, topology: Topology, target: Table) -> Iterator[Audited 
 
 
 def _why(version: int, told: Mapping[int, Position | None], epoch: str, standing: bool) -> str:
-    """Why a version is not audited."""
+    """Return why a version was not audited."""
     if standing:
         return OLDER
     if version not in told:
@@ -167,7 +167,7 @@ def _why(version: int, told: Mapping[int, Position | None], epoch: str, standing
 
 
 def _runs(reasons: Mapping[int, str]) -> list[tuple[int, int, str]]:
-    """Versions that follow each other, and have one reason, as first and last; newest first."""
+    """Return runs of consecutive versions with the same reason, as (first, last, reason); newest first."""
     found: list[tuple[int, int, str]] = []
     for version, why in reversed(list(reasons.items())):
         if found and (found[-1][0], found[-1][2]) == (version + 1, why):
@@ -178,12 +178,12 @@ def _runs(reasons: Mapping[int, str]) -> list[tuple[int, int, str]]:
 
 
 def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
-    """The keys at which a version differs from what it should be, with the row that should be there.
+    """Return the keys at which the stored rows differ from the expected ones: the expected row, and `_present`.
 
-    Where rows were aggregated, doubles need only agree about: a sum of them depends on the order of additions.
+    In aggregates doubles are compared with a tolerance, because a sum of them depends on the order of additions.
     """
     key = identity(plan)
-    if plan.is_stream:  # the time reached is kept from when another table first followed the stream
+    if plan.is_stream:  # rows have it only since another table first read the stream
         expected, stored = expected.drop("_reached"), stored.drop("_reached")
     doubled = at(expected, twice(stored, key), key).withColumn(PRESENT, F.lit(True))
     return merge.difference(expected, stored, key, about=plan.aggregates).unionByName(doubled).dropDuplicates(list(key))
@@ -215,7 +215,7 @@ def _expected(
 
 
 def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[dict[str, object]]:
-    """Some differing keys: the row that should be there, and the row that is."""
+    """Return some of the keys that differ, each with the row that `should_be` stored and the row that `is`, as JSON."""
     should_be = F.when(F.col(PRESENT), F.to_json(F.struct(*wrong.drop(PRESENT).columns))).alias("should_be")
     is_there = stored.select(*key, F.to_json(F.struct(*stored.columns)).alias("is"))
     pairs = wrong.limit(SAMPLE).select(*key, should_be).join(is_there, list(key), "left_outer")
@@ -223,10 +223,13 @@ def _sample(wrong: DataFrame, stored: DataFrame, key: tuple[str, ...]) -> list[d
 
 
 def step_or_rebuild(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
-    """Step; where an input no longer tells how it changed, and the topology keeps a ledger, compute every key anew.
+    """Step a table; if changes of an input have expired, and `on_data_loss` is "ledger", rebuild it.
 
-    A table then has the rows it would have had, and its ledger names the versions whose changes it did not see. What
-    depends on the changes themselves is refused as ever: a stream, windows, a lookup-only join.
+    The table then has the rows that it would have had, and its ledger names the versions whose changes it did not read.
+    A stream, windows, and a lookup-only join depend on the changes themselves, and are not rebuilt.
+
+    Raises:
+        ChangesExpired: changes of an input have expired, and the table is not rebuilt.
     """
     try:
         return step(doors, topology, target, run, gate)
@@ -248,19 +251,21 @@ def rebuild(
 ) -> Stepped:
     """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
 
-    A stored stream, or windows, are replayed: the spans of their commits, at their cuts, yield what they should have.
+    A stored stream and windows are replayed, through the spans of their commits.
 
-    Where that cannot be done, since inputs no longer tell what the rows were computed from, nothing is given up unless
-    it is asked for: with `from_rows` the table then begins anew, and the rows of such inputs stand for their changes. A
-    table that holds nothing yet begins so unasked.
-    The change feed holds the difference alone, so what follows the table goes on. Where its columns changed, the table
-    is replaced whole. The gate looks at all rows. What is `unseen` of the inputs is written into the ledger.
+    If changes of the inputs have expired, so that the rows cannot be computed again, the rebuild fails, and the table
+    does not change. With `from_rows` the table begins anew instead, and the rows of such inputs replace their changes.
+    A table without rows begins so without `from_rows`.
+
+    The change feed has only the difference, so tables that read this one step as usual. If the columns changed, all
+    rows are replaced. The gate evaluates all rows. With `unseen`, the ledger gets the versions of the inputs between
+    the table's position and its pins.
 
     Raises:
-        InputChanged: an input was never computed, so there is nothing to compute from.
-        ChangesExpired: an input no longer tells what the table's rows were computed from; they stay as they are, and
-            by their definition.
-        NotCommitted: other runs kept committing first.
+        InputChanged: an input was never computed.
+        ChangesExpired: changes of an input that the rebuild needs have expired; the table's rows and definition did
+            not change.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -268,7 +273,7 @@ def rebuild(
     for _ in range(TRIES):
         state = _renewed(doors, topology, target, path, run, from_rows, anew)
         anew = False
-        pins = pin(doors, topology, target)  # after the state: a step in between would be further than the pins
+        pins = pin(doors, topology, target)  # after the state: else a step in between could be ahead of the pins
         if not pins.inputs:
             raise InputChanged(
                 f"{name}: {', '.join(pins.behind)} was never computed: run `tidetable run {topology.name}`"
@@ -281,7 +286,7 @@ def rebuild(
                 if overtaken(state, work) or not commit.alone(stored(work).where("false"), path, work.before):
                     continue
                 gaps = (*work.position.gaps, *(_unseen(work) if unseen else ()))
-                # It computes every row, and so shows every row to the gate.
+                # A rebuild computes every row, so the gate evaluates every row.
                 gated = None if gate is None else passed(gate, work.before.version)
                 position = replace(work.position, whole=True, gaps=gaps, gated=gated)
                 done = _rebuilt(doors, topology, replace(work, position=position))
@@ -299,7 +304,7 @@ def rebuild(
 
 
 def _unseen(work: Work) -> Iterator[Gap]:
-    """The versions of a table's inputs between its position and its pins."""
+    """Yield the versions of a table's inputs between its position and its pins, as gaps."""
     was, found = work.before.position.inputs, round(time.time() * 1000)
     for name, pinned in work.position.inputs.items():
         if name in was and was[name].version < pinned.version:
@@ -313,7 +318,10 @@ def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
 
 
 def _replayed(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
-    """What keeps time from the spans of its commits; from one span alone if its definition changed."""
+    """Rebuild a table that keeps stream time, through the spans of its commits; in one span if it has no commits.
+
+    A table has no commits in a new epoch, as after a change of definition.
+    """
     commits = list(positions.commits(work.path, work.position.table))
     if commits:
         newest = commits[0].position
@@ -334,10 +342,10 @@ def _refused(topology: Topology, target: Table, why: str) -> ChangesExpired:
 def _renewed(
     doors: Doors, topology: Topology, target: Table, path: str, run: str, from_rows: bool, anew: bool
 ) -> State | None:
-    """The state to rebuild from: of a new epoch if the definition or an input is another, or the position was lost.
+    """Return the state to rebuild from, in a new epoch if the definition or an input changed, or the position is lost.
 
-    A new epoch gives up what the table held. Where its inputs no longer tell that, it is begun only `from_rows`, which
-    asks for it: so what then fails has lost nothing. `anew` begins one in any case.
+    In a new epoch the spans of the old one cannot be replayed. So if changes of the inputs have expired, an epoch
+    begins only with `from_rows`; without it the rebuild fails before anything is lost. `anew` always begins an epoch.
     """
     name = f"{topology.name}/{target.name}"
     state, agrees = None, False
@@ -358,15 +366,15 @@ def _renewed(
 
 
 def _gone(doors: Doors, topology: Topology, target: Table, begun: Mapping[str, int] | None = None) -> tuple[str, ...]:
-    """The inputs that no longer tell the changes that a table reads of them."""
+    """Return the inputs whose changes the table reads, and whose changes have expired."""
     return expired(doors, topology, target, pin(doors, topology, target), begun) if target.plan.changelogs else ()
 
 
 def _others(doors: Doors, topology: Topology, target: Table, state: State, from_rows: bool) -> bool:
-    """Whether inputs are no longer what a replay would go through.
+    """Return whether a replay cannot go through the inputs, because one of them changed other than by steps.
 
-    One was made anew, or a stream was computed anew by another definition, or changed by somebody else; or a table was
-    replaced, where the changes that are read of it end.
+    It was recreated; or it is a stream that was computed anew by another definition, or changed by somebody else; or a
+    table that was replaced, where its change feed ends.
     """
     for scan in target.inputs if target.plan.keeps_time or target.plan.changelogs else ():
         name, path = f"{topology.name}/{scan.table}", doors.lakehouse.table(topology.name, scan.table)
@@ -389,7 +397,11 @@ def _others(doors: Doors, topology: Topology, target: Table, state: State, from_
 
 
 def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None:
-    """Close the old epoch, so that no writer of it can still commit, and anchor a new one."""
+    """Close the old epoch, so that none of its writers can commit, and anchor a new one.
+
+    Raises:
+        NotCommitted: other runs committed first, `TRIES` times.
+    """
     old = positions.salvage(path, name).position
     session = doors.engine.session()
     try:
@@ -397,10 +409,10 @@ def _new_epoch(doors: Doors, path: str, name: str, run: str, given: str) -> None
         if not any(commit.retire(nothing, path, old) for _ in range(TRIES)):
             raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of its topology")
         now = positions.salvage(path, name)
-        if now.position.epoch == old.epoch:  # else another rebuild anchored a new one meanwhile
+        if now.position.epoch == old.epoch:  # else another rebuild has anchored a new one meanwhile
             begun = table.unpositioned(name, table.new_epoch(), run)
             fresh = replace(begun, data_version=now.data_version, gaps=old.gaps)
-            with commit.races():  # another rebuild anchors at this moment: its epoch is as new
+            with commit.races():  # another rebuild may anchor at the same time: its epoch serves as well
                 table.anchor(session, path, fresh, given)
     finally:
         session.stop()

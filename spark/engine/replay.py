@@ -1,4 +1,4 @@
-"""Replay: what depends on the spans it was computed in, computed again by the spans that its commits name."""
+"""Replay: compute a table whose rows depend on its spans again, through the spans that its commits name."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 
 SPANS = 50
-"""How many spans one query goes through: each is a union on top of it, and Spark Connect refuses to nest them for ever
+"""Spans in one query: each adds a union to it, and Spark Connect limits how deep they nest
 (`spark.connect.grpc.marshallerRecursionLimit`)."""
 
 
 def replayed(
     doors: Doors, keeps: Kept, topology: Topology, target: Table, path: str, commits: list[Commit]
 ) -> tuple[DataFrame, Clock]:
-    """What keeps time as the spans of its commits, newest first, yield it from nothing; and its clock behind them.
+    """Return the rows and the clock of a table that keeps time, after the spans of all `commits` (newest first).
+
+    The frame has the columns of the stored table.
 
     Raises:
         ChangesExpired: the log was cleaned up, and the first spans are no longer in it.
@@ -60,7 +62,10 @@ def behind(
     at: Position,
     clock: Clock | None = None,
 ) -> tuple[DataFrame, Clock]:
-    """What a table's own rows are behind the span from one position (None: from nothing) to a later one."""
+    """Return a table's rows and clock after the span from one position (None: from nothing) to a later one.
+
+    The frame has the columns of `own`, the table's rows at the first position.
+    """
     span = span_between(doors, keeps, topology, own, was, at)
     begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped, was.seen)
     plan = target.plan
@@ -80,7 +85,7 @@ def behind(
 def span_between(
     doors: Doors, keeps: Kept, topology: Topology, own: DataFrame, was: Position | None, at: Position
 ) -> Between | Beginning:
-    """The span from one position (None: from nothing) to a later one; `own` is what the table had at the first."""
+    """Return the span from one position (None: from nothing) to a later one; `own` has the rows at the first."""
     now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
     if was is None:
         return Beginning(now, own)

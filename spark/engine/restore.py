@@ -1,8 +1,8 @@
-"""Put a table back to an earlier version of itself: its rows, and the position they were computed from.
+"""Restore a table to an earlier version: its rows, and the position that they were computed from.
 
-The rows that differ are merged in one commit behind the fence, as a step's are: so what reads the table follows the
-change feed, and a step that was under way loses the race. The next step goes on from the position that was put back.
-Delta's own RESTORE would roll back the properties and not the transactions, and write every file anew into the feed.
+One commit with the fence merges the rows that differ, as a step does. So the readers of the table follow its change
+feed, and a concurrent step loses the race. The next step starts from the restored position. Delta's RESTORE would roll
+back the properties but not the transactions, and its change feed would have the rows of every file that it restores.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ def restore(
     version: int | None = None,
     timestamp: int | None = None,
 ) -> Stepped:
-    """Put back what a table was behind its newest commit of ours up to a version, or a time.
+    """Restore a table to our newest commit at or before a version or a time.
 
     Args:
-        doors: everything outside.
-        topology: whose table it is.
+        doors: the interfaces to Spark, Kafka and the lake.
+        topology: the topology of the table.
         target: the table.
         run: the run that restores.
         version: a Delta version of the table.
-        timestamp: milliseconds since 1970, instead.
+        timestamp: milliseconds since 1970, instead of a version.
 
     Raises:
-        CannotRestore: a stream, whose records others may have taken; or there is no such version, or no such time.
+        CannotRestore: the table is a stream, whose records consumers may have read; or it has no commit at or before
+            the version or time, is the same already, or lost the files of the version.
+        InputChanged: the table was never computed.
         PlanChanged: the table was computed by another definition than the one given.
-        NotCommitted: other runs kept committing first.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -100,7 +102,11 @@ def restore(
 
 
 def _chosen(name: str, newest: int, commits: list[Commit], version: int | None, timestamp: int | None) -> Commit:
-    """The newest commit that is old enough, of a table whose `newest` version there is."""
+    """Return the newest commit at or before a version or a time; `newest` is the newest version of the table.
+
+    Raises:
+        CannotRestore: there is none.
+    """
     wanted = f"version {version}" if timestamp is None else f"commit as old as {moment(timestamp)}"
     if (version or 0) <= newest and (timestamp or 0) <= round(time.time() * 1000):
         for commit in commits:
@@ -119,5 +125,5 @@ def _chosen(name: str, newest: int, commits: list[Commit], version: int | None, 
 
 
 def moment(milliseconds: int) -> str:
-    """A time, in UTC."""
+    """Return a time in milliseconds since 1970 as text, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="seconds")

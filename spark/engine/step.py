@@ -1,4 +1,4 @@
-"""Bring one table from its position to a pinned one: which keys, which rows, one commit."""
+"""Bring one table from its position to its pins: find the touched keys, compute their rows, commit once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Scan
     from spark.topology.topology import Table, Topology
 
-TRIES = 5  # lost races before a step gives up; each one means that another run did make a step
+TRIES = 5  # lost races before a step gives up; each one means that another run committed a step
 
 CAUSE = re.compile(r"^Caused by: \S+: (.*? SQLSTATE: (\w{5}))$", re.DOTALL | re.MULTILINE)
-FAULTY = ("22", "42", "P0")  # SQL states: data that an expression fails on, expressions that mean nothing, raise_error
+FAULTY = ("22", "42", "P0")  # SQLSTATE classes: data that an expression fails on, invalid expressions, raise_error
 
-CHANGES_LOST = (  # Delta's error classes for a change feed that was cleaned away
+CHANGES_LOST = (  # Delta's error classes for a change feed whose files were removed
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
     "DELTA_LOG_FILE_NOT_FOUND",
@@ -55,33 +55,33 @@ CHANGES_LOST = (  # Delta's error classes for a change feed that was cleaned awa
 Timed = TypeVar("Timed", bound=Clocked)
 
 Outcome = Literal["stepped", "positioned", "idle", "waiting"]
-"""Rows and position committed; only the position; nothing to do; an input is behind."""
+"""Rows and position committed; only the position; nothing to do; an input has not reached the cut of the others."""
 
 
 class Gate(Protocol):
-    """Looks at the rows about to be merged, and raises if they must not be published.
+    """Evaluates rows before they are committed, and raises if they must not be.
 
-    Rows that were there before the gate was, or before it changed, it looks at once.
+    It evaluates once the rows that the table had before the gate was added or changed.
     """
 
     @property
     def digest(self) -> str:
-        """Tells what the gate asks of rows from what any other does."""
+        """The digest of the gate's expectations: gates with other expectations have another one."""
 
     def __call__(self, batch: DataFrame, table: Callable[[], DataFrame], known: Gated) -> Gated:
-        """`batch` holds the new rows at touched keys, `table` makes a frame of all rows as they will be then.
+        """Return the result for the table with the new rows, which is committed with them; raise if they must not be.
 
-        What was `known` to fail of the table so far, no step can be refused for. What it says of the table with the
-        new rows is kept with them.
+        `batch` has the new rows at touched keys; `table` returns a frame of all rows after the commit. Failures that
+        are `known` from earlier versions refuse no step.
         """
 
     def look(self, rows: DataFrame) -> dict[str, int | None]:
-        """How many of a table's rows fail, by expectation (None: it is not about single rows); they stay."""
+        """Return how many rows fail, by expectation (None: it is not about single rows). It refuses none."""
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """What a step did: the table's state before and after it, and how many keys it touched and rows it changed."""
+    """The result of a step: the state of the table before and after it, the number of keys touched and rows changed."""
 
     table: str
     outcome: Outcome
@@ -94,11 +94,11 @@ class Stepped:
     deleted: int = 0
     seconds: float = 0.0
     arrived: Arrived | None = None
-    """Of a stored stream, or windows: what came, and how late; what it dropped so far is in the position."""
+    """For a stored stream or windows: the records that arrived. The position counts the records dropped so far."""
 
     @property
     def begun(self) -> dict[str, int]:
-        """By input, the version whose rows stand for its older changes since this step: those were gone."""
+        """By input, the version whose rows this first step read instead of the older changes, which had expired."""
         if self.after is None or self.after.position.n > 1 or self.outcome in ("idle", "waiting"):
             return {}
         return self.after.position.begun
@@ -106,7 +106,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Work:
-    """One try at one table: where it is, what it was, and what it shall be computed from."""
+    """One try to step one table: its path, its state before, and the position and snapshot to compute it at."""
 
     session: SparkSession
     target: Table
@@ -117,21 +117,21 @@ class Work:
     keeps: Kept
     gate: Gate | None
     drops: bool = False
-    """Whether the table keeps no time, and may leave records of a stream out."""
+    """Whether the table keeps no stream time, and may leave out records of a stream."""
 
 
 def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
     """Bring a table to the newest cut that all its inputs reached.
 
-    A step that finds nothing new commits nothing and starts no Spark. Where a table reads all changes of an input, and
-    the input no longer tells them all, the first step begins with the input's rows.
+    A step that finds nothing new commits nothing and starts no Spark session. If a table reads all changes of an input,
+    and some of them have expired, the first step reads the rows of the input instead.
 
     Raises:
         PlanChanged: the table was computed by another definition; a rebuild is needed.
         InputChanged: an input is not the table that the position names.
-        ChangesExpired: an input no longer tells how it changed.
+        ChangesExpired: changes of an input that the step needs have expired.
         ExpressionFailed: an expression of the topology failed.
-        NotCommitted: other runs kept stepping first.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     began = time.monotonic()
     name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
@@ -175,7 +175,7 @@ def step(doors: Doors, topology: Topology, target: Table, run: str, gate: Gate |
 
 @contextmanager
 def named(topology: Topology, target: Table) -> Iterator[None]:
-    """Spark's errors that are the topology's, or an input's, by the name of the table they stopped."""
+    """Raise Spark's errors that an expression or an expired input caused as ours, with the name of the table."""
     try:
         yield
     except PySparkException as error:
@@ -190,9 +190,9 @@ def named(topology: Topology, target: Table) -> Iterator[None]:
 
 
 def _fault(error: PySparkException) -> str:
-    """What Spark says of an expression that failed; empty where something else did."""
+    """Return Spark's message about an expression that failed; empty if something else failed."""
     told, said = condition(error), str(error).partition("\n\nJVM stacktrace:")[0]
-    # A task that fails while it writes wraps what happened in an error of its own, about the write.
+    # A task that fails while it writes raises an error about the write, with the failure as its cause.
     causes = CAUSE.findall(str(error)) if told == "TASK_WRITE_FAILED" else [(said, error.getSqlState() or "")]
     faulty = causes and causes[-1][1].startswith(FAULTY) and not told.startswith("DELTA_")
     return str(causes[-1][0]) if faulty else ""
@@ -209,9 +209,9 @@ def working(
     gate: Gate | None = None,
     gone: Sequence[str] = (),
 ) -> Iterator[Work]:
-    """An engine session for one try, and what it needs; the table is created if it is not there yet.
+    """Open a session for one try, and yield its work. Creates the table if it does not exist.
 
-    Of the inputs whose changes are `gone`, the rows stand for all changes so far.
+    For the inputs in `gone`, whose changes have expired, their rows at the pin replace all changes up to it.
     """
     path = doors.lakehouse.table(topology.name, target.name)
     if state is None:
@@ -220,7 +220,7 @@ def working(
     try:
         session.conf.set("spark.sql.ansi.enabled", str(topology.settings.ansi).lower())
         begun_at = {name: pins.inputs[name].version for name in gone}
-        if state is not None and state.position.n > 0:  # where it began is settled
+        if state is not None and state.position.n > 0:  # its first step has set this
             begun_at = state.position.begun
         now = Pinned(session, doors.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)
         if state is None:
@@ -259,14 +259,17 @@ def working(
 
 
 def begins(state: State | None) -> bool:
-    """Whether a table holds nothing yet: also nothing that a rebuild which died would have replaced."""
+    """Return whether a table holds no rows yet, not even rows from before a rebuild that died."""
     return state is None or (state.position.n == 0 and state.data_version == 0)
 
 
 def expired(
     doors: Doors, topology: Topology, target: Table, pins: Pins, begun: Mapping[str, int] | None = None
 ) -> tuple[str, ...]:
-    """Of the tables that a table reads all changes of, those that no longer tell them, since they `begun`."""
+    """Return those inputs that the table reads all changes of, and whose changes have expired.
+
+    `begun` has, by input, the version from which on the changes are needed; without one, all of them are.
+    """
     told = target.plan.changelogs
     if not told or not pins.inputs:
         return ()
@@ -291,7 +294,7 @@ def _tells(now: Pinned, scan: Scan) -> bool:
 
 
 def out(topology: Topology, target: Table) -> str:
-    """What helps a table whose inputs no longer tell what it needs of them."""
+    """Return what to do about a table that needs expired changes of its inputs."""
     name = f"{topology.name}.{target.name}"
     if not target.plan.keeps_time and not target.plan.changelogs:
         return f"run `tidetable rebuild {name}`"
@@ -302,9 +305,9 @@ def out(topology: Topology, target: Table) -> str:
 
 
 def _gated(state: State, gate: Gate | None) -> Gated | None:
-    """What a gate says of a table's rows so far; None where there is no gate, or it has not seen them.
+    """Return the gate's result for the table's rows so far; None without a gate, or if it has not evaluated them all.
 
-    What somebody else wrote, it has not seen.
+    It has not evaluated rows that somebody else wrote.
     """
     if gate is None:
         return None
@@ -317,17 +320,17 @@ def _gated(state: State, gate: Gate | None) -> Gated | None:
 
 
 def passed(gate: Gate, version: int) -> Gated:
-    """What a gate says that every row passes."""
+    """Return the result of a gate that every row passes."""
     return Gated(gate.digest, version, {})
 
 
 def _unseen(gate: Gate | None, state: State | None) -> bool:
-    """Whether a table has rows that its gate has not seen."""
+    """Return whether a table has rows that its gate has not evaluated."""
     return gate is not None and state is not None and state.position.n > 0 and _gated(state, gate) is None
 
 
 def looked(work: Work, again: bool = False) -> Work:
-    """Show the gate the rows that are there, unless it saw them; `again` even then."""
+    """Evaluate the gate on the stored rows, if it has not yet, or if `again`; return the work with the result."""
     if work.gate is None or not (again or work.position.gated is None):
         return work
     seen = Gated(work.gate.digest, work.before.version, work.gate.look(stored(work)))
@@ -335,17 +338,17 @@ def looked(work: Work, again: bool = False) -> Work:
 
 
 def positioned(work: Work) -> Stepped | None:
-    """Commit the position alone. None: somebody else made this step."""
+    """Commit the position alone. None: another run committed this step."""
     return _done(work, "positioned", commit.append(stored(work).where("false"), work.path, work.position))
 
 
 def overtaken(state: State | None, work: Work) -> bool:
-    """Whether a table that was not there has been computed meanwhile, maybe further than our pins."""
+    """Return whether another run has computed a table that did not exist before, maybe further than our pins."""
     return state is None and work.before.position.n > 0
 
 
 def _advanced(work: Work) -> Stepped | None:
-    """Replace the touched keys. None: somebody else made this step."""
+    """Replace the rows of the touched keys. None: another run committed this step."""
     was = work.before.position
     _check_inputs(was, work.position)
     before = replace(work.now, inputs=was.inputs, cut=was.cut)
@@ -368,7 +371,7 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
     work, batch = kept(work, source, always=span.is_small)
     if not span.is_small:
         return merged(work, batch)
-    # Few changes may touch many keys: a renamed customer's orders. Up to a thousand become literals.
+    # A few changes may touch many keys, as a renamed customer does for its orders. Up to `LITERALS` become literals.
     keys = batch.select(*cols(work.target.plan.key)).limit(merge.LITERALS + 1).collect()
     if len(keys) <= merge.LITERALS:
         return merged(work, F.broadcast(batch), keys)
@@ -376,7 +379,7 @@ def _replaced_at_keys(work: Work, span: Between) -> Stepped | None:
 
 
 def _computed(work: Work) -> Stepped | None:
-    """Compute every key of a table that no commit of ours has filled. None: somebody else did."""
+    """Compute every key of a table for its first commit. None: another run committed it."""
     whole = replace(work, position=replace(work.position, whole=True))
     plan, arrived = work.target.plan, None
     if plan.is_stream or isinstance(plan, Window):
@@ -388,25 +391,28 @@ def _computed(work: Work) -> Stepped | None:
         _check_types(work, stored(work), found)
         whole, batch = kept(whole, found)
         done = _done(whole, "stepped", commit.append(batch, work.path, whole.position))
-    else:  # a rebuild died behind its anchor: the rows of before it are there
+    else:  # a rebuild died after it committed its anchor: the table has the rows from before
         done = put_right(whole, found)
     return None if done is None else replace(done, arrived=arrived)
 
 
 def counting(work: Work, span: Span, so_far: dict[str, int]) -> Work:
-    """With the records that a table left out in a span in its position, behind those so far."""
+    """Return the work with `dropped` in its position: `so_far`, and the records that the table leaves out in a span."""
     if not work.drops:
         return work
     return replace(work, position=replace(work.position, dropped=left_out(work.target.plan, span, so_far)))
 
 
 def counting_all(work: Work) -> Work:
-    """The same, counted from nothing: of a table that is computed whole."""
+    """Return the work with `dropped` in its position, counted over all records: for a table that is computed whole."""
     return counting(work, Beginning(work.now, own=stored(work).where("false")), {})
 
 
 def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:
-    """A span between its two stream times, with the later one, and what was dropped, in the position; what arrived."""
+    """Return the work with the later stream time and the dropped records in its position, the span, what arrived.
+
+    The span has its two stream times, in microseconds since 1970.
+    """
     was = Clock(work.position.time, work.position.dropped, work.position.seen)
     clock, arrived = clocked(work.target.plan, span, was)
     late = {"avg": arrived.lateness_avg, "max": arrived.lateness_max} if arrived.records else work.position.lateness
@@ -415,7 +421,7 @@ def _timed(work: Work, span: Timed) -> tuple[Work, Timed, Arrived]:
 
 
 def _emitted(work: Work, span: Clocked) -> Stepped | None:
-    """Append what a span adds to a stored stream. None: somebody else made this step."""
+    """Append the records that a span adds to a stored stream. None: another run committed this step."""
     plan = work.target.plan
     work, span, arrived = _timed(work, span)
     if is_idle(plan, span):
@@ -428,14 +434,14 @@ def _emitted(work: Work, span: Clocked) -> Stepped | None:
 
 
 def stored(work: Work) -> DataFrame:
-    """The table's own rows, as they were when the try began."""
+    """Return the rows, with all columns, of the stored table at the version that the try began with."""
     return version_of(work.session, work.path, work.before.version)
 
 
 def put_right(work: Work, found: DataFrame) -> Stepped | None:
-    """Make a table what it should be: merge the difference, or replace what no MERGE can put right.
+    """Make the table equal to `found`: merge the difference, or replace all rows where a MERGE cannot.
 
-    None: somebody else committed first.
+    A MERGE cannot if columns changed, or a key has several rows. None: another run committed first.
     """
     work, batch = kept(work, found)
     there, key = stored(work), identity(work.target.plan)
@@ -445,13 +451,13 @@ def put_right(work: Work, found: DataFrame) -> Stepped | None:
 
 
 def twice(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The keys that have more than one row, which no MERGE can take apart."""
+    """Return the keys (columns: `key`) that have more than one row, which a MERGE cannot tell apart."""
     counted = rows.groupBy(*cols(key)).agg(F.count(F.lit(1)).alias("_rows"))
     return counted.where("_rows > 1").select(*cols(key))
 
 
 def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
-    """Merge one row per touched key into the table. None: somebody else made this step."""
+    """Merge one row per touched key into the table. None: another run committed this step."""
     source.createOrReplaceTempView("__source")
     schema = source.drop(PRESENT).schema
     statement = merge.statement(work.path, "__source", identity(work.target.plan), schema, keys)
@@ -459,9 +465,9 @@ def merged(work: Work, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped |
 
 
 def kept(work: Work, batch: DataFrame, always: bool = False) -> tuple[Work, DataFrame]:
-    """What is about to be committed, computed once if it is looked at before: by a gate, or for its keys.
+    """Return the work with the gate's result, and the batch to commit, cached if it is read before the commit.
 
-    What was looked at is what is committed, with what the gate says of it.
+    A gate reads it, or with `always` the caller does. The cache makes the rows that were read those that are committed.
     """
     if work.gate is None and not always:
         return work, batch
@@ -475,7 +481,7 @@ def kept(work: Work, batch: DataFrame, always: bool = False) -> tuple[Work, Data
 
 
 def _behind(work: Work, batch: DataFrame) -> DataFrame:
-    """All rows that a table has behind the commit of a batch."""
+    """Return all rows that the table has after the commit of a batch."""
     if work.position.whole:
         return batch
     if PRESENT not in batch.columns:
@@ -503,7 +509,7 @@ def _done(work: Work, outcome: Outcome, after: State | None) -> Stepped | None:
 
 
 def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
-    """Refuse to merge what has other types than the table: Delta would cast it, and lose what does not fit."""
+    """Refuse rows whose types differ from the table's: Delta would cast them, and lose values that do not fit."""
     there, given = dict(own.dtypes), dict(source.drop(PRESENT).dtypes)
     if there == given:
         return
@@ -519,16 +525,16 @@ def _check_types(work: Work, own: DataFrame, source: DataFrame) -> None:
 
 
 def _past(here: Pins, pins: Pins) -> bool:
-    """Whether a table is further than what steps may take, as it is where that was limited after it stepped.
+    """Return whether a table is ahead of its pins, as it is when the topology was limited after the table stepped.
 
-    Of inputs that are others by now nothing of the kind can be said.
+    False if an input is another table by now: the two cannot be compared.
     """
     same = all(here.inputs.get(name, pinned).id == pinned.id for name, pinned in pins.inputs.items())
     return same and any(topic in pins.cut and before(pins.cut[topic], at) for topic, at in here.cut.items())
 
 
 def _check_inputs(was: Position, will: Position) -> None:
-    """Refuse to go on from versions of a table that is no longer there."""
+    """Refuse to step from versions of an input that was recreated or restored."""
     for name, pinned in will.inputs.items():
         known = was.inputs.get(name)
         if known is None or known.id != pinned.id or known.version > pinned.version:

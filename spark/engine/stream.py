@@ -1,7 +1,7 @@
-"""A step of a stored stream, or of a table of windows: what an operator yields for the span that its commit names.
+"""Steps of stored streams and of tables of windows: what an operator emits for the span that its commit names.
 
-Stream time goes from commit to commit in the position, also where nothing is emitted: a record that comes late after a
-restart is late still. What was emitted stays; nothing is ever computed again but by replaying the same spans.
+Every position has the stream time, even if the step emitted nothing, so a record that is late is late after a restart
+too. Emitted records do not change. They are computed again only by a replay of the same spans.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 class Timed(Snapshot, Protocol):
-    """A snapshot in which every stream has one time."""
+    """A snapshot that knows the stream time of every stream."""
 
     def time(self, scan: Scan) -> int | None:
-        """The stream time that what is stored had, which may be ahead of its newest record's."""
+        """Return the stream time of a stored table, in microseconds; it may exceed the newest record's timestamp."""
 
 
 class Clocked(Span, Protocol):
-    """A span that can be told stream time."""
+    """A span to which stream time can be added."""
 
     @property
     def after(self) -> Timed:
-        """Every input at the later position."""
+        """Every input at the later position of the span."""
 
     def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
-        """The same span between two stream times; `seen` is what its versioned tables had seen when it began."""
+        """Return the span with its stream times, in microseconds since 1970; `seen` is `Clock.seen` at its start."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Stream time in microseconds, and how many records were dropped so far, by reason.
+    """Stream time in microseconds since 1970, and how many records were dropped so far, by reason.
 
-    And, by landing, the greatest timestamp so far of the records of the versioned tables that are looked up.
+    `seen` has, by landing, the greatest timestamp so far of each versioned table that is looked up, in microseconds.
     """
 
     time: int | None = None
@@ -56,7 +56,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Arrived:
-    """What a span brought to an operator: records, and by how many milliseconds they were behind stream time."""
+    """The number of records that arrived at an operator in a span, and their lateness in milliseconds."""
 
     records: int = 0
     lateness_avg: float = 0.0
@@ -64,16 +64,16 @@ class Arrived:
 
 
 def identity(plan: Node) -> tuple[str, ...]:
-    """The columns that tell a stored table's rows apart."""
+    """Return the columns that identify a row of a stored table: its key, or a stream's coordinates."""
     return IDENTITY if plan.is_stream else plan.key
 
 
 def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
-    """Stream time, and what was dropped, at the end of a span that begins at `was`; and what arrived in it."""
+    """Return the clock at the end of a span that begins at `was`, and the records that arrived in it."""
     begun = span.at(was.time)
     moved = [scan for scan in plan.drivers if span.has_changes(scan)]
-    # A stored stream's time may go on where a filter left it without a new record. A table's is not its changes': rows
-    # that wait for time to close their windows would all come late.
+    # A stored stream's time advances even if a filter removed the record. The stream time of a table is not used for
+    # its changes: rows that waited for stream time to close their windows would all be late.
     times = [was.time, *(span.after.time(scan) for scan in plan.drivers if scan.appended)]
     told = [arrivals(span.records(scan), begun) for scan in moved]
     told += [_seen(scan, span) for scan in plan.versioned_lookups if span.has_changes(scan)]
@@ -98,9 +98,9 @@ def clocked(plan: Node, span: Clocked, was: Clock) -> tuple[Clock, Arrived]:
 
 
 def drops(topology: Topology, plan: Node) -> bool:
-    """Whether a table that keeps no time may leave records of a stream out: those without the key or value it needs.
+    """Return whether a table without stream time may leave out records of a stream: those without a key or value.
 
-    The table of a topic leaves none out: a record without a key is in quarantine where it landed.
+    The table of a topic leaves none out: its landing has records without a key in quarantine.
     """
     if plan.keeps_time:
         return False
@@ -113,7 +113,7 @@ def drops(topology: Topology, plan: Node) -> bool:
 
 
 def left_out(plan: Node, span: Span, so_far: dict[str, int]) -> dict[str, int]:
-    """How many records such a table left out, by reason, with those of before a span."""
+    """Return how many records such a table has left out by the end of a span, by reason: `so_far`, and in the span."""
     refused = dropped(plan, span)
     if refused is None:
         return so_far
@@ -123,7 +123,7 @@ def left_out(plan: Node, span: Span, so_far: dict[str, int]) -> dict[str, int]:
 
 
 def _seen(scan: Scan, span: Span) -> DataFrame:
-    """One row: `time`, the greatest timestamp that a span brought to a versioned table, and no number of `records`."""
+    """Return one row: `what`, the landing of a versioned table; `time`, its greatest in the span; null `records`."""
     keyed = span.records(scan).where(" AND ".join(f"`{name}` IS NOT NULL" for name in scan.key))
     no_number = F.lit(None).cast("bigint").alias("records")
     return keyed.agg(F.lit(scan.table).alias("what"), F.max(micros()).alias("time"), no_number)
@@ -134,9 +134,10 @@ def _latest(times: Iterable[int | None]) -> int | None:
 
 
 def emitted(table: Table, span: Span, batch: int) -> DataFrame:
-    """The rows that a stored stream gains: the stream's columns, and those of ours.
+    """Return the rows that a span adds to a stored stream: the plan's columns, `STREAMED`, and `_reached`.
 
-    The time reached at a record is kept where another table follows the stream; else it need not be computed.
+    A stream join has `_left` and `_right` too. `_reached`, the stream time at a record in microseconds since 1970, is
+    null unless another table reads the stream.
     """
     plan = table.plan
     found = emit(plan, span)

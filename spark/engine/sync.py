@@ -1,23 +1,22 @@
-"""Time synchronisation (KIP-353): how far the steps may take what has landed.
+"""Time synchronisation (KIP-353): the cut up to which steps may read what has landed.
 
-A tick lands everything. Where the topology limits the records of a tick, or waits for empty inputs, the steps take less
-of it: a cut at one event time across topics and partitions, the same for all tables. Of every partition it is the
-longest prefix whose running maximum of event times, begun where the last cut ended, is not behind that time; so what
-streams emit is what they would have emitted of the whole, and tables end where they would have ended.
+A tick lands everything. If the topology limits the records of a tick, or waits for empty partitions, the steps read
+less: up to a cut at one event time across topics and partitions, the same for all tables. In every partition the cut
+is the longest prefix whose running maximum of event times, starting where the last cut ended, does not exceed that
+time. So streams emit what they would have emitted for the whole, and tables end with the rows of the whole.
 
-A slice is the latest such time up to which there are no more than `max_records_per_tick` records, and at least one.
+A slice ends at the latest such time up to which there are at most `max_records_per_tick` records, but at least one.
 
-Held back is, with `max_task_idle_ms` above 0, among topics that a table reads together, every record that is newer than
-the newest one that some partition ever had: that partition is empty, and may yet have older records. A partition that
-never had a record holds back everything. After the oldest held record has been landed for so long, all of them go; that
-is counted as enforced. When it was landed, the commit tells that landed it, so the deadline survives any restart.
-Global tables neither wait nor are waited for: they are read at the pin.
+With `max_task_idle_ms` above 0, topics that a table reads together hold back every record that is newer than the newest
+record that some partition ever had: that partition is empty, and older records may follow in it. A partition that never
+had a record holds back everything. `max_task_idle_ms` after the oldest held record was landed, all of them are
+released, and the release is counted as enforced. The commit of a record has the time when it was landed, so the
+deadline survives a restart. Global tables neither wait nor are waited for: they are read at the pin.
 
-The cut is kept in a commit of the first topic's landing, the keeper: one commit, so it holds for all topics or for
-none; behind its fence, so of two ticks at once one decides; and every step of a tick, or one that runs alone, finds the
-same. It could not be found from the tables' own commits: a table that failed is behind, and one that stepped first in
-a tick is ahead of the others, and both would be taken for the last cut. Those commits do tell how far steps had come
-before there was a keeper.
+The cut is stored in a commit of the first topic's landing, the keeper. One commit sets it for all topics or for none.
+The fence of the keeper lets one of two concurrent ticks decide. Every step reads the same cut, in a tick or alone. The
+tables' own commits cannot give the last cut: a table that failed lags, and a table that stepped first in a tick is
+ahead of the others. They give how far steps had come before the keeper had a cut.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ if TYPE_CHECKING:
     from spark.engine.position import Commit, Position
     from spark.topology.topology import Source, Topology
 
-TRIES = 5  # lost races before a release gives up; each one means that another run did release something
+TRIES = 5  # lost races before a release gives up; each one means that another run committed to the keeper
 
 NEVER, UNTIMED, ALWAYS = -(2**63), 1 - 2**63, 2**63 - 1
-"""Microseconds: before every record, the place of one whose partition had no event time yet, behind every record."""
+"""Microseconds: before every record; the time reached at a record without an event time so far; after every record."""
 
 PLACED = pa.schema([(name, pa.int64()) for name in ("_partition", "_offset", "_batch", "_reached")])
 REACHED = """
@@ -65,9 +64,9 @@ SELECT _partition, max(_timestamp) AS _reached FROM landing WHERE _error IS NULL
 
 @dataclass(frozen=True)
 class Waiting:
-    """Records of a partition that are held back, for which others, since when, and until when.
+    """Records of a partition that are held back, from `since` to `until`, in milliseconds since 1970.
 
-    Times are milliseconds since 1970; those waited for are named `<topic>-<partition>`.
+    `waits_for` has the empty partitions, as `<topic>-<partition>`.
     """
 
     topic: str
@@ -78,66 +77,66 @@ class Waiting:
     until: int
 
     def over(self, now: int) -> bool:
-        """Whether they waited long enough by a clock, or that went back by more than they are to wait."""
+        """Return whether the wait ended by the clock `now`, or the clock went back by more than the wait."""
         return now >= self.until or now < 2 * self.since - self.until
 
 
 @dataclass(frozen=True)
 class _Backlog:
-    """What a landing holds beyond the last cut: its records with the time reached at each."""
+    """The records of a landing after the last cut, each with the time reached at it."""
 
     source: Source
     topic: str
-    """With the cluster, as cuts name it."""
+    """`<cluster id>/<topic>`, the key of a cut."""
     end: TopicOffsets
     records: pa.Table
     seen: dict[int, int]
-    """The newest time that a partition had up to the last cut."""
+    """The newest time of each partition up to the last cut, in microseconds since 1970."""
     commits: Iterator[Commit]
-    """Of the landing, newest first."""
+    """The commits of the landing, newest first."""
 
     @cached_property
     def newest(self) -> dict[int, int]:
-        """The newest time that a partition ever had."""
+        """The newest time that each partition ever had, in microseconds since 1970."""
         return self.times(ALWAYS)
 
     def times(self, until: int) -> dict[int, int]:
-        """The newest time that a partition had up to a cut."""
+        """Return the newest time of each partition up to a cut, in microseconds since 1970."""
         taken = self.records.filter(pc.less_equal(self.records["_reached"], until))
         timed = taken.filter(pc.greater(taken["_reached"], UNTIMED))
         return _later(_by_partition(timed, "_reached", "max"), self.seen)
 
     def landed_at(self, batch: int) -> int:
-        """When a batch was landed, in milliseconds since 1970; where the log no longer tells, long ago."""
+        """Return when a batch was landed, in milliseconds since 1970; 0 if the log no longer has its commit."""
         return next((commit.at for commit in self.commits if commit.position.n <= batch), 0)
 
     def beyond(self, until: int) -> pa.Table:
-        """The records that a cut leaves."""
+        """Return the records after a cut."""
         return self.records.filter(pc.greater(self.records["_reached"], until))
 
     def cut(self, until: int) -> TopicOffsets:
-        """The longest prefix of every partition whose times are not behind one."""
+        """Return the end of the longest prefix of every partition whose times do not exceed `until`."""
         return replace(self.end, offsets={**self.end.offsets, **_by_partition(self.beyond(until), "_offset", "min")})
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Topics that tables read together: up to which time every partition of theirs has been seen, and what waits."""
+    """Topics that tables read together; `frontier` is the time, in microseconds, that every partition has reached."""
 
     backlogs: tuple[_Backlog, ...]
     frontier: int = ALWAYS
     waiting: tuple[Waiting, ...] = ()
 
     def until(self, now: int) -> int:
-        """Up to which time its records may go."""
+        """Return the time, in microseconds, up to which steps may read the records."""
         return ALWAYS if any(one.over(now) for one in self.waiting) else self.frontier
 
 
 def release(doors: Doors, topology: Topology, run: str) -> Release | None:
-    """Let the steps of a run take what they may, once a run. None where they may take everything.
+    """Commit the cut up to which the steps of a run may read, once a run. None if they may read everything.
 
     Raises:
-        NotCommitted: other runs kept committing first.
+        NotCommitted: other runs committed first, `TRIES` times.
     """
     if not lowers(topology.settings):
         return None
@@ -168,7 +167,7 @@ def release(doors: Doors, topology: Topology, run: str) -> Release | None:
 
 
 def waiting(lakehouse: Lakehouse, topology: Topology) -> list[Waiting]:
-    """What is held back, or was until its deadline if that has passed since the last tick. Starts nothing."""
+    """Return what is held back, also if its deadline has passed since the last tick. Starts no Spark session."""
     if topology.settings.max_task_idle_ms <= 0:
         return []
     name = topology.sources[0].landing
@@ -178,13 +177,13 @@ def waiting(lakehouse: Lakehouse, topology: Topology) -> list[Waiting]:
 
 
 def concerning(topology: Topology, name: str, found: Iterable[Waiting]) -> tuple[Waiting, ...]:
-    """What of it is held back from a table; or of a landing, by its name `_landing/<topic>`."""
+    """Return what of `found` is held back from a table, or in a landing by its name `_landing/<topic>`."""
     topics = behind(topology)[name]
     return tuple(one for one in found if one.topic in topics)
 
 
 def behind(topology: Topology) -> dict[str, set[str]]:
-    """The topics behind every landing and every table."""
+    """Return the source topics of every landing and every table, by its name."""
     topics = {source.landing: {source.topic} for source in topology.sources}
     for table in topology.tables:
         topics[table.name] = set().union(*(topics[scan.table] for scan in table.inputs))
@@ -196,10 +195,10 @@ def _now() -> int:
 
 
 def _released(topology: Topology, backlogs: list[_Backlog], run: str, now: int) -> Release:
-    """How far steps may go at a moment."""
+    """Return how far steps may read at the time `now`, in milliseconds since 1970."""
     groups = _groups(topology, backlogs)
     end = _slice(topology.settings.max_records_per_tick, groups, now)
-    cut = {one.topic: one.end for one in backlogs}  # a global table's is not cut
+    cut = {one.topic: one.end for one in backlogs}  # global tables have no slice
     times: dict[str, dict[int, int]] = {}
     enforced: list[str] = []
     for group in groups:
@@ -212,7 +211,7 @@ def _released(topology: Topology, backlogs: list[_Backlog], run: str, now: int) 
 
 
 def _slice(limit: int | None, groups: list[_Group], now: int) -> int:
-    """The latest time up to which there are no more than so many records that may go; at least the earliest record."""
+    """Return the latest time up to which steps may read at most `limit` records, but at least the earliest one."""
     if limit is None:
         return ALWAYS
     may_go = [
@@ -230,7 +229,7 @@ def _slice(limit: int | None, groups: list[_Group], now: int) -> int:
 
 
 def _groups(topology: Topology, backlogs: list[_Backlog]) -> list[_Group]:
-    """The topics that tables read together, through whatever other tables; global tables apart."""
+    """Return the groups of topics that tables read together, also through other tables; global tables excluded."""
     streams = [one for one in backlogs if one.source.kind != "global_table"]
     together: list[set[str]] = []
     for every in behind(topology).values():
@@ -242,7 +241,7 @@ def _groups(topology: Topology, backlogs: list[_Backlog]) -> list[_Group]:
 
 
 def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
-    """What of a group is newer than the newest record of one of its partitions."""
+    """Return a group with what it holds back: records newer than the newest record of one of its partitions."""
     if idle <= 0 or len(backlogs) < 2:
         return _Group(backlogs)
     seen = {(one.source.topic, p): one.newest.get(p, NEVER) for one in backlogs for p in one.end.offsets}
@@ -263,10 +262,10 @@ def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
 
 
 def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> list[_Backlog]:
-    """What every landing holds beyond the last cut, or beyond where a table is that stepped without one."""
+    """Return what every landing holds after the last cut, and after the position of every table."""
     stepped = []
     for table in topology.tables:
-        with suppress(PositionLost, LogBroken):  # it says so itself, and what it was computed from holds nobody else
+        with suppress(PositionLost, LogBroken):  # its own step raises it; its position does not limit the others
             state = positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
             stepped += [] if state is None else [state.position]
     found = []
@@ -297,7 +296,7 @@ def _backlog(
 
 
 def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:
-    """The records between two offsets, each with the time that its partition reached there."""
+    """Return the records between two offsets, each with the time that its partition reached at it (`PLACED`)."""
     where = within(since, until)
     if where == NOTHING:
         return PLACED.empty_table()
@@ -306,7 +305,7 @@ def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, i
 
 
 def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
-    """The newest time of every partition between two offsets."""
+    """Return the newest time of every partition between two offsets, in microseconds since 1970."""
     where = within(since, until)
     if where == NOTHING:
         return {}
@@ -314,7 +313,7 @@ def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, i
 
 
 def _asked(landing: DeltaTable, query: str) -> pa.Table:
-    """What a query finds, its times in microseconds since 1970."""
+    """Return the rows of a query over `landing`, with `_reached` in microseconds since 1970."""
     found = pa.table(QueryBuilder().register("landing", landing).execute(query).read_all())
     times = found["_reached"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     return found.set_column(found.schema.get_field_index("_reached"), "_reached", times)

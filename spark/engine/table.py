@@ -1,4 +1,4 @@
-"""A stored table's birth: columns, properties, and the anchor from which its positions count."""
+"""Create a stored table: its columns, its properties, and the anchor of its first epoch; and change them later."""
 
 from __future__ import annotations
 
@@ -25,45 +25,50 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 PROPERTIES = {
-    "delta.enableChangeDataFeed": "true",  # what `changes` reads; free on tables that are only appended to
+    "delta.enableChangeDataFeed": "true",  # `changes` reads it; costs nothing on tables that are only appended to
     "delta.enableDeletionVectors": "true",  # a MERGE marks rows instead of copying files
-    "delta.checkpointInterval": "20",  # commits; every checkpoint costs a job, a long log costs every reader
+    "delta.checkpointInterval": "20",  # commits; a checkpoint costs a job, a longer log slows every reader
     "delta.logRetentionDuration": "interval 90 days",  # positions live in the log's JSON files
-    "delta.deletedFileRetentionDuration": "interval 7 days",  # how long a follower may lag
+    "delta.deletedFileRetentionDuration": "interval 7 days",  # how long a reader of changes may lag
     positions.STORED_FORMAT: str(positions.FORMAT),
 }
 
 
-PAUSE = 0.1  # seconds between two looks for a table that another run is creating
-TRIES = 5  # lost races before columns are added no more
+PAUSE = 0.1  # seconds between two reads of a table that another run is creating
+TRIES = 5  # lost races before adding columns gives up
 WITHOUT_ZONE = "timestamp_ntz"  # a type that old readers of Delta do not know
-APPEARS = 20  # looks: the commit that creates a table takes a tenth of the time
+APPEARS = 20  # reads, two seconds in all: ten times what the commit that creates a table takes
 
 CREATED_BESIDE = (  # Delta's error classes for a table that another run creates at this moment
-    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",  # its log is begun, not yet committed
-    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",  # it was not there a moment ago: its anchor is another
-    "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so are its columns
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",  # it has begun the log, and not committed
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",  # it has committed since: its anchor differs
+    "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so do its columns
 )
 
 NO_TABLE = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE")
-"""Delta's error classes for a place without a version of a table."""
+"""Delta's error classes for a path without a version of a table."""
 
 DEFINITION = "tidetable.definition"
-"""The property that holds what the table was computed by: a landing's columns, a table's plan."""
+"""The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
 
 
 def new_epoch() -> str:
-    """Random, never counted up: RESTORE rolls properties back, and a counter would issue a used epoch again."""
+    """Return a random epoch. RESTORE rolls properties back, so a counter would issue a used epoch again."""
     return uuid.uuid4().hex
 
 
 def unpositioned(table: str, epoch: str, run: str) -> Position:
-    """Computed from nothing yet."""
+    """Return the position of a table that no step has computed."""
     return Position(table, epoch, n=0, run=run, cut={}, inputs={}, data_version=0)
 
 
 def create(session: SparkSession, path: str, table: str, schema: StructType, run: str, definition: str) -> State:
-    """Create the table if it is not there; of two at once, one creates it and both read the same epoch."""
+    """Create the table if it does not exist. Of two concurrent runs, one creates it, and both read the same epoch.
+
+    Raises:
+        LakesDiffer: the engine sees a table at the path, and this process does not.
+        PositionLost: the table was removed while it was created.
+    """
     anchor = unpositioned(table, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
@@ -74,8 +79,8 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
             session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
         state = _appearing(path, table)
         if state is None:
-            # An engine that was killed at this very place leaves a log without a commit. Spark takes it for a table,
-            # and replaces it by a query alone. A version that the engine sees, and we do not, is somebody's table.
+            # An engine that was killed here leaves a log without a commit. Spark takes it for a table, and only CREATE
+            # OR REPLACE ... AS SELECT replaces it. A version that only the engine sees is somebody's table.
             seen = _has_versions(session, path)
             if not seen:
                 nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
@@ -96,7 +101,7 @@ def create(session: SparkSession, path: str, table: str, schema: StructType, run
 
 
 def _has_versions(session: SparkSession, path: str) -> bool:
-    """Whether the engine sees a version of a table."""
+    """Return whether the engine sees a version of a table at the path."""
     try:
         return session.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect() != []
     except PySparkException as error:
@@ -106,7 +111,7 @@ def _has_versions(session: SparkSession, path: str) -> bool:
 
 
 def _appearing(path: str, table: str) -> State | None:
-    """The table's state; where another run is just creating it, as soon as it has."""
+    """Return the table's state, after waiting for a run that is creating it; None if it does not appear."""
     for _ in range(APPEARS):
         state = positions.read(path, table)
         if state is not None:
@@ -117,7 +122,7 @@ def _appearing(path: str, table: str) -> State | None:
 
 @contextmanager
 def noted(session: SparkSession, position: Position) -> Iterator[None]:
-    """What begins an epoch says so in the log, where later ones find it."""
+    """Write the position into commits inside the block: the log has it after another epoch replaces the anchor."""
     session.conf.set(METADATA, position.to_json())
     try:
         yield
@@ -126,16 +131,20 @@ def noted(session: SparkSession, position: Position) -> Iterator[None]:
 
 
 def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
-    """Start the position's epoch: one commit that changes the anchor, which no concurrent writer survives."""
+    """Begin the position's epoch by one commit that changes the anchor, so that Delta refuses concurrent writers."""
     with noted(session, position):
         properties = {DEFINITION: definition, positions.ANCHOR: position.to_json()}
         set_properties(session, path, properties | {positions.STORED_FORMAT: str(positions.FORMAT)})
 
 
 def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
-    """Add columns, by name and type, unless they are there; no two differ in case alone."""
+    """Add columns, type by name, that the table does not have. Names that differ in case alone are the same column.
+
+    Raises:
+        NotCommitted: other runs changed the columns first, `TRIES` times.
+    """
     for _ in range(TRIES):
-        # Also what a run added that died before it said so.
+        # A run may have added columns and died before it recorded its definition.
         there = {column.lower() for column in session.read.format("delta").load(path).columns}
         new = {column: kind for column, kind in kinds.items() if column.lower() not in there}
         if not new:
@@ -143,7 +152,7 @@ def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> N
         with races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
             if any(
                 WITHOUT_ZONE in kind for kind in new.values()
-            ):  # Delta has it by this alone in a table that is there
+            ):  # Delta enables the type in an existing table only by this
                 set_properties(session, path, {"delta.feature.timestampNtz": "supported"})
             columns = ", ".join(_column(column, kind) for column, kind in new.items())
             session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({columns})").collect()
@@ -151,18 +160,18 @@ def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> N
 
 
 def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:
-    """Change properties of the table, in a commit that changes no data."""
+    """Set properties of the table, in a commit that changes no data."""
     session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
 
 
 def _column(name: str, kind: str) -> str:
-    """A column as SQL text, with what it is for if it is one of ours."""
+    """Return a column as SQL text, with a comment if it is one of ours."""
     text = comment(name)
     return f"{quoted(name)} {kind}" if text is None else f"{quoted(name)} {kind} COMMENT {literal(text)}"
 
 
 def _ddl(kind: DataType) -> str:
-    """A type as SQL text. Its own `simpleString` does not quote the fields of a struct."""
+    """Return a type as SQL text. Spark's `simpleString` does not quote the fields of a struct."""
     match kind:
         case StructType():
             return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in kind)}>"

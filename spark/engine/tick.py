@@ -1,8 +1,8 @@
 """One tick: capture the cut once, land every topic to it, step every table in topological order, then publish.
 
-Steps take what has landed, or as much of it as `spark.engine.sync` lets go. Where a topic did not land, the tables
-behind it wait: their other topics would run ahead of it. With `max_task_idle_ms=-1` they go on.
-What is published waits for nobody, and nobody for it: a topic that could not be reached is brought up by a later tick.
+Steps read what has landed, or the part of it that `spark.engine.sync` releases. If a topic did not land, the tables
+that are computed from it wait, because their other topics would run ahead of it. With `max_task_idle_ms=-1` they step.
+No table waits for publishing: a topic that cannot be reached gets the missing records in a later tick.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 Failed = EngineError | KafkaUnavailable | TopicMissing
 Told = Landed | Stepped | Published | Failed
 
-AT_ONCE = 2  # independent landings or steps that run together: two cores gained a third from it, measured
+AT_ONCE = 2  # independent landings or steps that run concurrently: a third faster on two cores, measured
 
 
 @dataclass(frozen=True)
 class Ticked:
-    """What a tick did, in order; a landing or step that failed is in `failed`, and what reads it waited.
+    """The results of a tick, in order. `failed` has the error of each landing or step that failed, by its name.
 
-    There too, under `kafka/<topic>`, is what could not be published.
-    `held` is what it held back, for a partition that is empty.
+    It has the error of a topic that could not be published by the name `kafka/<topic>`. `held` are the records that
+    wait for an empty partition.
     """
 
     landed: list[Landed]
@@ -57,9 +57,9 @@ def tick(
     gates: Mapping[str, Gate] | None = None,
     say: Callable[[Told], None] | None = None,
 ) -> Ticked:
-    """Land, step and publish everything once; `say` hears of each landing, step and topic as it ends.
+    """Land, step and publish everything once; calls `say` with the result of each landing, step and topic as it ends.
 
-    A table that fails does not stop the others: what needs it waits at its last version, the rest goes on.
+    A table that fails does not stop the others: the tables that read it wait at its last version.
     """
     cut = capture(doors.kafka, topology)
     landed: list[Landed] = []
@@ -121,7 +121,7 @@ def tick(
 
 
 def levels(topology: Topology) -> Iterator[list[Table]]:
-    """The tables in groups: each reads landings and tables of earlier groups alone."""
+    """Yield the tables in groups: the tables of a group read only landings, and tables of earlier groups."""
     waiting = list(topology.tables)
     while waiting:
         names = {table.name for table in waiting}
