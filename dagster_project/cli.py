@@ -99,6 +99,8 @@ class Verbs(click.Group):
             raise click.ClickException(lost(error, Settings.from_environment().tidetable().engine.address)) from error
         except OURS as error:
             raise click.ClickException(str(error)) from error
+        except BrokenPipeError:  # the reader of our output has gone, which click ends for
+            raise
         except (PySparkException, DeltaError, OSError) as error:
             raise unknown(error) from error
 
@@ -637,7 +639,7 @@ def named(name: str, parts: Callable[[Topology], list[str]]) -> tuple[Topology, 
 
 
 def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
-    return ", ".join(f"{topology.name}.{part}" for part in parts(topology))
+    return ", ".join(f"{topology.name}.{part}" for part in dict.fromkeys(parts(topology)))
 
 
 def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tuple[list[Standing], str | None]:

@@ -262,8 +262,13 @@ def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
     grid = _grid("topic", "partition", "offset", "error", "key", "value")
     for record in records:
         place = (record.topic, str(record.partition), str(record.offset))
-        grid.add_row(*place, *(escape(text or "") for text in (record.error, record.key, record.value)))
+        grid.add_row(*place, *(escape(visible(text or "")) for text in (record.error, record.key, record.value)))
     return grid
+
+
+def visible(text: str) -> str:
+    """A text on one line: what a terminal would obey, as a line's end or a colour, is shown by its escape."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -246,7 +247,7 @@ WRONG = {
     "TOPOLOGY[.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
     "TOPOLOGY[.TOPIC]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched", "shop._landing/orders"],
     "TOPOLOGY[.TOPIC|.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x"],
-    "--version": ["-1", "99", "one"],
+    "--version": ["-1", "0", "99", "one"],
     "--timestamp": ["1970-01-02", "2100-01-01", "yesterday"],
     "--limit": ["0", "-1", "many"],
     "--partitions": ["0", "-1", "many"],
@@ -258,8 +259,25 @@ RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.
 """And what is there; of those that are not named here, a table."""
 
 
-def wrongs() -> Iterator[tuple[str, ...]]:
-    """Every verb with every wrong argument, by the command's own declaration."""
+NO_NAME = r"there is no {wrong}; there are: shop|shop is a topology; name one of its tables: shop\.orders"
+SAYS = {
+    "DIR": "name a folder that is new or empty",
+    "--version": r"Invalid value for '--version'|any version {wrong}\. .*versions 1 to|(no|at) version {wrong}",
+    "--timestamp": r"Invalid value for '--timestamp'|any commit (as old as|of) {wrong}",
+    **{option: f"Invalid value for '{option}'" for option in ("--limit", "--partitions", "--interval")},
+}
+"""What the message says, for each of them; of names, `NO_NAME`."""
+
+NEEDS = {"restore": ["--version", "1"]}
+"""What a verb asks for besides its arguments."""
+
+
+def wrongs() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every verb with every wrong argument, by the command's own declaration, and what the message says."""
+
+    def of(param: str, wrong: str) -> str:
+        return SAYS.get(param, NO_NAME).replace("{wrong}", re.escape(wrong))
+
     for path in verbs(main):
         command: click.Command = main
         for name in path:
@@ -268,11 +286,13 @@ def wrongs() -> Iterator[tuple[str, ...]]:
         names = [param for param in command.params if isinstance(param, click.Argument)]
         right = [RIGHT.get(str(param.metavar), "shop.orders") for param in names]
         for argument in names:
-            yield from ((*path, wrong) for wrong in WRONG[str(argument.metavar)])
+            asked = str(argument.metavar)
+            yield from (((*path, wrong, *NEEDS.get(path[0], ())), of(asked, wrong)) for wrong in WRONG[asked])
         for param in command.params:
             if isinstance(param, click.Option) and not param.is_flag and not param.is_eager:
                 follow = ["--follow"] if "--interval" in param.opts else []
-                yield from ((*path, *right, *follow, param.opts[0], wrong) for wrong in WRONG[param.opts[0]])
+                option = param.opts[0]
+                yield from (((*path, *right, *follow, option, wrong), of(option, wrong)) for wrong in WRONG[option])
 
 
 @pytest.mark.usefixtures("ran")
@@ -281,11 +301,11 @@ def test_no_verb_accepts_what_is_not_there(tidetable: Invoke, lake_root: Path) -
         return {log: DeltaTable(str(log.parent)).version() for log in sorted((lake_root / "shop").rglob("_delta_log"))}
 
     before = versions()
-    for words in wrongs():
+    for words, says in wrongs():
         said = tidetable(*words)
         assert said.exit_code in (1, 2), words
         assert "Traceback" not in said.output, words
-        assert "there are: shop" in said.stderr or "Error: " in said.stderr, words
+        assert re.search(f"Error: .*({says})", said.stderr, re.DOTALL), (words, said.stderr)
     assert versions() == before, "nothing was committed"
 
 

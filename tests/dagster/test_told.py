@@ -8,11 +8,12 @@ from rich.console import Console
 
 from assets.lag import Standing
 from dagster_project import cli
-from dagster_project.told import older, standing_shown
+from dagster_project.told import older, quarantine_grid, standing_shown
 from spark.engine.counts import Counted
 from spark.engine.late import Late
 from spark.engine.position import Input, Position, State
 from spark.engine.publish import Sent
+from spark.engine.quarantine import Undecodable
 
 
 def standings() -> list[Standing]:
@@ -53,6 +54,15 @@ def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
     assert header.split()[:2] == ["table", "version"]
     assert len(rows) == 10
     assert all(row.startswith("warehouse" * 20) and "─" not in row for row in rows)
+
+
+def test_what_a_record_holds_is_one_line_that_no_terminal_obeys() -> None:
+    record = Undecodable("orders", 0, 7, None, "the value is not JSON of (id int)", "k", "{\n\x1b[31mred\t\u00e9")
+    with cli.out.capture() as shown:
+        cli.say(False, None, quarantine_grid([record]))
+    header, row = shown.get().splitlines()
+    assert header.split() == ["topic", "partition", "offset", "error", "key", "value"]
+    assert row.rstrip().endswith("{\\n\\x1b[31mred\\t\u00e9")
 
 
 def test_dropped_records_that_are_older_than_the_log_are_counted() -> None:
