@@ -327,7 +327,7 @@ def test_rebuild_and_restore_are_jobs_whose_tables_are_materialized(shop: Shop) 
     assert shop.rows("large") == before
     audited = operated(shop, "audit", "audit_tables", tables=["large"], all_versions=True)
     assert audited.success
-    assert len(audited.get_asset_observation_events()) >= 3
+    assert len(audited.get_asset_observation_events()) >= 2, "the restore, and what it put back"
 
 
 @pytest.mark.usefixtures("first")
