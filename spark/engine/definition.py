@@ -52,9 +52,10 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     Raises:
         PlanChanged: another definition did; the message shows how the two differ.
     """
-    given, stored = json.loads(definition(topology, target)), json.loads(state.properties[table.DEFINITION])
+    stored = json.loads(state.properties[table.DEFINITION])
     if topology.computes(target.name, stored["fingerprint"]):
         return
+    given = json.loads(definition(topology, target))
     difference = _difference(stored["is"], given["is"])
     if not difference and "plan" in stored:
         difference = _difference(*(json.dumps(one["plan"], indent=1) for one in (stored, given)))

@@ -103,9 +103,8 @@ def audit(doors: Doors, topology: Topology, target: Table, version: int | None =
     state = positions.read(path, name)
     if state is None:
         raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-    gaining(
-        doors.lakehouse, topology, target, state
-    )  # columns that it gains are null in the stored and in the computed rows
+    # Columns that it gains are null in the stored and in the computed rows.
+    gaining(doors.lakehouse, topology, target, state)
     audited = state.version if version is None else version
     if not 0 <= audited <= state.version:
         raise InputChanged(f"{name} has no version {audited}: its newest is {state.version}")
