@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from assets.gates import Verdict
     from assets.suites import Suite
     from spark.engine.counts import Counted
-    from spark.engine.position import Gap, State
-    from spark.engine.sync import Waiting
+    from spark.engine.log.position import Gap
+    from spark.engine.log.stored_table import State
+    from spark.engine.time_sync import Waiting
 
 VERSION = "delta/version"
 """In a check's metadata: the newest data version that it covers. A refused step committed nothing, and has none."""

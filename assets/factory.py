@@ -29,14 +29,14 @@ from assets.specs import (
 from assets.suites import Suite
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
-from spark.engine import position as positions
 from spark.engine.counts import counted
 from spark.engine.land import land
+from spark.engine.log.stored_table import State, StoredTable
 from spark.engine.offsets import TopicOffsets
-from spark.engine.position import State
-from spark.engine.publish import group, publish, unsent
-from spark.engine.repair import step_or_rebuild
-from spark.engine.sync import concerning, release, waiting
+from spark.engine.publish import publish
+from spark.engine.publishing.position import group, unpublished_versions
+from spark.engine.rebuild import step_or_rebuild
+from spark.engine.time_sync import concerning, release, waiting
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
@@ -190,7 +190,7 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
                     cut = tidetable.cut(topology, context.run.run_id)
                     ends |= {topic.partition("/")[2]: offsets for topic, offsets in cut.items()}
             if missing := wanted - ends.keys():
-                ends |= tidetable.doors().kafka.end_offsets(missing)
+                ends |= tidetable.ports().kafka.end_offsets(missing)
         for topic in sorted(wanted):
             offsets = ends[topic].offsets
             yield dg.ObserveResult(
@@ -227,14 +227,14 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         with retried():
-            doors, cut = tidetable.doors(), tidetable.cut(topology, context.run.run_id)
+            ports, cut = tidetable.ports(), tidetable.cut(topology, context.run.run_id)
             # Read before the landing: if the broker failed after the commit, the retry would report no records.
-            written = doors.kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets
-            ends = doors.kafka.end_offsets([source.topic], topology.settings.exactly_once)[source.topic].offsets
-            landed = land(doors, topology, source, cut, context.run.run_id)
+            written = ports.kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets
+            ends = ports.kafka.end_offsets([source.topic], topology.settings.exactly_once)[source.topic].offsets
+            landed = land(ports, topology, source, cut, context.run.run_id)
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         kept = sum(in_transactions(source.topic, ends, written).values())
-        yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag, kept))
+        yield _materialized(path, StoredTable(name, path).state(), metadata.of_landing(landed, lag, kept))
         yield checks.accounted(counted(lakehouse, topology, source))
         at = landed.position
         yield checks.whole(at.gaps, began(source.topic, at.floor), at.cleaned)
@@ -261,8 +261,8 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
         gate = None if suite is None else SuiteGate(topology, table, suite)
         try:
             with retried():
-                release(tidetable.doors(), topology, context.run.run_id)
-                stepped = step_or_rebuild(tidetable.doors(), topology, table, context.run.run_id, gate)
+                release(tidetable.ports(), topology, context.run.run_id)
+                stepped = step_or_rebuild(tidetable.ports(), topology, table, context.run.run_id, gate)
         except dg.Failure as failure:
             # The check reports the reason; the failure stops downstream steps in this run.
             if suite is not None and isinstance(failure.__cause__, Refused):
@@ -280,7 +280,7 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
 
 
 def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.AssetsDefinition:
-    path, name = lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
+    stored = StoredTable.of(lakehouse, topology.name, table.name)
     assert table.topic is not None, "only what has a topic is published"
 
     @dg.multi_asset(
@@ -294,7 +294,7 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
     ) -> Iterator[dg.MaterializeResult[None]]:
         with retried():
             done = publish(
-                tidetable.doors(),
+                tidetable.ports(),
                 topology,
                 table,
                 lambda sent, records: context.log.info("%s records, version %s", records, sent.version),
@@ -303,9 +303,11 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
             )
             for told in done.skipped:
                 context.log.warning("left out: %s", told)
-            behind = unsent(path, name, done.after)
+            unpublished = unpublished_versions(stored, done.after)
         version = "none" if done.after is None else str(done.after.version)
-        yield dg.MaterializeResult(metadata=metadata.of_publish(done, behind), data_version=dg.DataVersion(version))
+        yield dg.MaterializeResult(
+            metadata=metadata.of_publish(done, unpublished), data_version=dg.DataVersion(version)
+        )
 
     return publishing
 

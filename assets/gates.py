@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from assets.suites import Expectation, Severity, Suite
-    from spark.engine.position import Gated
+    from spark.engine.log.position import Gated
     from spark.topology import Topology
     from spark.topology.topology import Table
 

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from spark.engine import position as positions
 from spark.engine.counts import counted, taken
-from spark.engine.definition import gaining
 from spark.engine.errors import InputChanged, LogBroken, PlanChanged, PositionLost
-from spark.engine.land import capture, check_types, written
-from spark.engine.pin import before
-from spark.engine.publish import aged, all_sent, unsent
-from spark.engine.sync import behind, concerning, waiting
+from spark.engine.land import capture, written
+from spark.engine.log.definition import added_columns
+from spark.engine.log.landing_definition import check_landing
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.publishing.position import must_recommit, published_positions, unpublished_versions
+from spark.engine.time_sync import concerning, waiting
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from resources.lakehouse import Lakehouse
     from spark.engine.counts import Counted, Taken
-    from spark.engine.doors import Kafka
-    from spark.engine.position import Cut, Gap, Position, State
-    from spark.engine.publish import Sent
-    from spark.engine.sync import Waiting
+    from spark.engine.log.position import Cut, Gap, Position
+    from spark.engine.log.stored_table import State
+    from spark.engine.ports import Kafka
+    from spark.engine.publishing.position import PublishedPosition
+    from spark.engine.time_sync import Waiting
     from spark.topology import Topology
 
 
@@ -57,7 +58,7 @@ class Standing:
     recreated: bool = False
     redecoded: bool = False
     held: tuple[Waiting, ...] = ()
-    sent: Sent | None = None
+    sent: PublishedPosition | None = None
     aged: bool = False
     unsent: int = 0
     in_transactions: dict[str, int] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def standings(
     lakehouse: Lakehouse,
     topology: Topology,
     ends: Cut | None,
-    sent: Mapping[str, Sent | None] | None = None,
+    sent: Mapping[str, PublishedPosition | None] | None = None,
     written: Cut | None = None,
 ) -> list[Standing]:
     """The state of every landing and table, in the order of a tick, against the end offsets of the topics.
@@ -97,7 +98,7 @@ def standings(
     """
     inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
-    topics = behind(topology)
+    topics = topology.source_topics
     found: dict[str, Standing] = {}
     for name, reads in inputs.items():
         reached = {read: found[read].state for read in reads}
@@ -139,7 +140,7 @@ def looked(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut,
         KafkaUnavailable: no broker answers.
         TopicMissing: one of the topics does not exist.
     """
-    there, ends, sent = written(kafka, topology), capture(kafka, topology), all_sent(kafka, topology)
+    there, ends, sent = written(kafka, topology), capture(kafka, topology), published_positions(kafka, topology)
     return ends, standings(lakehouse, topology, ends, sent, there)
 
 
@@ -205,7 +206,7 @@ def _standing(
 ) -> Standing:
     waiting = _waiting_for(inputs)
     try:
-        state = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
+        state = StoredTable(f"{topology.name}/{name}", lakehouse.table(topology.name, name)).state()
     except (PositionLost, LogBroken) as error:
         return Standing(name, None, None, waiting, trouble=str(error))
     refused = None if state is None else _refused(lakehouse, topology, name, state)
@@ -237,9 +238,9 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) 
     """Why the next landing or step is refused, as far as definitions show; None if it is not."""
     try:
         if name.startswith(LANDING):
-            check_types(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
+            check_landing(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
         else:
-            gaining(lakehouse, topology, topology.table(name), state)
+            added_columns(lakehouse, topology, topology.table(name), state)
     except PlanChanged as error:
         return str(error)
     except (PositionLost, LogBroken):  # an input's error: the input has `trouble` itself
@@ -247,18 +248,18 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) 
     return None
 
 
-def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: Sent | None) -> int:
+def _unsent(lakehouse: Lakehouse, topology: Topology, name: str, sent: PublishedPosition | None) -> int:
     """The number of versions that a table's topic does not have. If the log has no answer, publishing raises why."""
     try:
-        return unsent(lakehouse.table(topology.name, name), f"{topology.name}/{name}", sent)
+        return unpublished_versions(StoredTable.of(lakehouse, topology.name, name), sent)
     except (PositionLost, LogBroken):
         return 0
     except InputChanged:
         return 1
 
 
-def _aged(sent: Sent | None) -> bool:
-    return sent is not None and aged(sent, round(time.time() * 1000))
+def _aged(sent: PublishedPosition | None) -> bool:
+    return sent is not None and must_recommit(sent, round(time.time() * 1000))
 
 
 def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:
@@ -270,7 +271,7 @@ def _waiting_for(inputs: dict[str, State | None]) -> tuple[str, ...]:
         name
         for name, cut in cuts.items()
         if any(
-            topic in other and before(offsets, other[topic])
+            topic in other and offsets.is_before(other[topic])
             for other in cuts.values()
             for topic, offsets in cut.items()
         )

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from assets.gates import Verdict
     from assets.lag import Standing
+    from spark.engine.attempt import Stepped
+    from spark.engine.audit import Audited
     from spark.engine.check import Checked
     from spark.engine.land import Landed
-    from spark.engine.position import Position, State
+    from spark.engine.log.position import Position
+    from spark.engine.log.stored_table import State
     from spark.engine.publish import Published
     from spark.engine.quarantine import Redecoded
-    from spark.engine.repair import Audited
-    from spark.engine.step import Stepped
 
 Metadata = dict[str, dg.MetadataValue]
 

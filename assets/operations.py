@@ -18,12 +18,13 @@ from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
 from assets.suites import Suite
 from resources.tidetable import Tidetable
+from spark.engine.attempt import Stepped
+from spark.engine.audit import Audited, Unprovable, audit, audits
 from spark.engine.check import check
 from spark.engine.errors import CannotRestore
 from spark.engine.quarantine import redecode, undecodable
-from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
-from spark.engine.step import Stepped
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
@@ -73,7 +74,7 @@ def _status(topology: Topology) -> dg.JobDefinition:
     )
     def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
         with retried():
-            _, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
+            _, found = looked(tidetable.lakehouse, tidetable.ports().kafka, topology)
             found = with_counts(tidetable.lakehouse, topology, found)
         for one in found:
             yield _observed(topology, one.table, metadata.of_standing(one))
@@ -122,8 +123,8 @@ def _collected(wrong: list[str]) -> Iterator[None]:
 
 def _audited(tidetable: Tidetable, topology: Topology, table: Table, every: bool) -> Iterable[Audited | Unprovable]:
     if every:
-        return audits(tidetable.doors(), topology, table)
-    return [audit(tidetable.doors(), topology, table)]
+        return audits(tidetable.ports(), topology, table)
+    return [audit(tidetable.ports(), topology, table)]
 
 
 def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition:
@@ -140,7 +141,7 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
             context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(followers))
             with retried():
                 gate = by_table.get(target.name)
-                done = rebuild(tidetable.doors(), topology, target, context.run.run_id, gate, from_rows=from_rows)
+                done = rebuild(tidetable.ports(), topology, target, context.run.run_id, gate, from_rows=from_rows)
             yield _materialized(tidetable, topology, target, done)
         yield DONE
 
@@ -160,7 +161,7 @@ def _restore(topology: Topology) -> dg.JobDefinition:
             raise dg.Failure("write one of version and timestamp", allow_retries=False)
         with retried():
             at = None if told is None else _milliseconds(told)
-            done = restore(tidetable.doors(), topology, table, context.run.run_id, version=version, timestamp=at)
+            done = restore(tidetable.ports(), topology, table, context.run.run_id, version=version, timestamp=at)
         yield _materialized(tidetable, topology, table, done)
         yield DONE
 
@@ -182,7 +183,7 @@ def _check(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition
                 context.log.info("%s has no suite", table.name)
                 continue
             with retried(), _collected(wrong):
-                done = check(tidetable.doors(), topology, table, gate, context.run.run_id)
+                done = check(tidetable.ports(), topology, table, gate, context.run.run_id)
                 if gate.stored is None:
                     context.log.info("%s has no rows yet", table.name)
                     continue
@@ -205,7 +206,7 @@ def _quarantine_list(topology: Topology) -> dg.JobDefinition:
     def list_records(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         for source in _sources(topology, context.op_config["topics"]):
             with retried():
-                records = undecodable(tidetable.doors(), topology, source, context.op_config["limit"])
+                records = undecodable(tidetable.ports(), topology, source, context.op_config["limit"])
             yield _observed(topology, source.landing, metadata.of_undecodable(records))
         yield DONE
 
@@ -221,7 +222,7 @@ def _quarantine_replay(topology: Topology) -> dg.JobDefinition:
     def replay(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         for source in _sources(topology, context.op_config["topics"]):
             with retried():
-                done = redecode(tidetable.doors(), topology, source, context.run.run_id)
+                done = redecode(tidetable.ports(), topology, source, context.run.run_id)
             yield _observed(topology, source.landing, metadata.of_redecoded(done))
         yield DONE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.beta import beta
-from spark.engine.comments import comment
+from spark.engine.log.comments import comment
 from spark.operators.algebra import OURS
 from spark.topology.nodes import LANDING
 

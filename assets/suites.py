@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from assets.specs import OUR_TYPES
 from resources.jars import cache
-from spark.engine.comments import COMMENTS, comment
+from spark.engine.log.comments import COMMENTS, comment
 from spark.topology import TopologyError
 from spark.topology.errors import Place
 from spark.topology.sql.expressions import parse_expression

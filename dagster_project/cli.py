@@ -31,18 +31,19 @@ from dagster_project.discover import BrokenTopology, gates_of, topologies
 from dagster_project.settings import Settings, SettingsError
 from resources.embedded_kafka import EmbeddedKafka
 from resources.jars import JarsUnavailable
+from spark.engine.attempt import Stepped
+from spark.engine.audit import Audited, audit, audits
 from spark.engine.check import check
 from spark.engine.compact import compact
+from spark.engine.dropped_records import dropped_records
 from spark.engine.errors import EngineError, cause, engine_died
 from spark.engine.land import Landed, capture, land
-from spark.engine.late import late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, publish
 from spark.engine.quarantine import redecode, undecodable
-from spark.engine.repair import Audited, audit, audits, rebuild, step_or_rebuild
+from spark.engine.rebuild import rebuild, step_or_rebuild
 from spark.engine.restore import restore
-from spark.engine.step import Stepped
-from spark.engine.tick import Told, tick
+from spark.engine.tick import TickEvent, tick
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def up(as_json: bool) -> None:
     tidetable = Settings.from_environment().tidetable()
     with progress.status("starting; a cold engine takes some 20 seconds"), ThreadPoolExecutor() as pool:
         engine = pool.submit(lambda: tidetable.engine.start() and served(tidetable))
-        broker = pool.submit(lambda: tidetable.doors().kafka.cluster_id())
+        broker = pool.submit(lambda: tidetable.ports().kafka.cluster_id())
         told_: dict[str, Json] = {"engine": engine.result(), "cluster": broker.result(), "broker": address(tidetable)}
     say(as_json, told_, f"engine  {told_['engine']}", f"broker  {told_['broker']}")
 
@@ -218,10 +219,10 @@ def describe(name: str, graph: bool, as_json: bool) -> None:
 def land_(name: str, as_json: bool) -> None:
     """Land topics to their end; no table is stepped."""
     topology, topic = named(name, topics)
-    doors = Settings.from_environment().doors()
-    cut = capture(doors.kafka, topology)
+    ports = Settings.from_environment().ports()
+    cut = capture(ports.kafka, topology)
     with progress.status("landing"):
-        landed = [land(doors, topology, source, cut, new_run()) for source in sources(topology, topic)]
+        landed = [land(ports, topology, source, cut, new_run()) for source in sources(topology, topic)]
     say(as_json, told.plain(landed), *map(told.line, landed))
 
 
@@ -233,7 +234,7 @@ def step_(name: str, as_json: bool) -> None:
     topology, table = table_of(name)
     with progress.status("stepping"):
         gate = gates_of(topology).get(table.name)
-        stepped = step_or_rebuild(Settings.from_environment().doors(), topology, table, new_run(), gate)
+        stepped = step_or_rebuild(Settings.from_environment().ports(), topology, table, new_run(), gate)
     say(as_json, told.plain(stepped), told.line(stepped))
 
 
@@ -280,7 +281,7 @@ def publish_(name: str, skip_refused: bool, repeat: bool, as_json: bool) -> None
         raise click.UsageError(f'{name} has no topic: write .to("...") behind it, in {table.line}')
     with progress.status("publishing") as status:
         published = publish(
-            Settings.from_environment().doors(),
+            Settings.from_environment().ports(),
             topology,
             table,
             lambda sent, records: status.update(f"publishing: {records} records, version {sent.version}"),
@@ -304,14 +305,14 @@ def audit_(name: str, version: int | None, all_versions: bool, as_json: bool) ->
     topology, table = named(name, tables)
     if version is not None and (table is None or all_versions):
         raise click.UsageError("--version is one version of one table: write TOPOLOGY.TABLE, and no --all-versions")
-    doors = Settings.from_environment().doors()
+    ports = Settings.from_environment().ports()
     verdicts: list[Json] = []
     wrong = False
     for target in topology.tables if table is None else (topology.table(table),):
         with progress.status(f"auditing {target.name}") as status:
             try:
                 for one in (
-                    audits(doors, topology, target) if all_versions else [audit(doors, topology, target, version)]
+                    audits(ports, topology, target) if all_versions else [audit(ports, topology, target, version)]
                 ):
                     verdicts.append(told.audited_json(one))
                     wrong |= isinstance(one, Audited) and not one.holds
@@ -340,13 +341,13 @@ def check_(name: str, as_json: bool) -> None:
     found = gates_of(topology)
     if chosen is not None and chosen not in found:
         raise click.UsageError(f"{name} has no suite: write assets/expectations/{name}.json")
-    doors, run, wrong = Settings.from_environment().doors(), new_run(), False
+    ports, run, wrong = Settings.from_environment().ports(), new_run(), False
     done: list[Json] = []
     for gate_name in found if chosen is None else [chosen]:
         gate = found[gate_name]
         try:
             with progress.status(f"checking {gate_name}"):
-                checked = check(doors, topology, topology.table(gate_name), gate, run)
+                checked = check(ports, topology, topology.table(gate_name), gate, run)
         except LASTING as error:  # the other tables are checked all the same
             wrong = True
             done.append(told.unchecked_json(f"{topology.name}/{gate_name}", error))
@@ -375,7 +376,7 @@ def check_(name: str, as_json: bool) -> None:
 def rebuild_(name: str, downstream: bool, from_rows: bool, as_json: bool) -> None:
     """Compute every row of a table anew, as after a changed definition, and write what differs."""
     topology, table = table_of(name)
-    doors, run, all_gates = Settings.from_environment().doors(), new_run(), gates_of(topology)
+    ports, run, all_gates = Settings.from_environment().ports(), new_run(), gates_of(topology)
     targets = (table, *topology.downstream(table.name)) if downstream else (table,)
     rebuilt = []
     shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -384,7 +385,7 @@ def rebuild_(name: str, downstream: bool, from_rows: bool, as_json: bool) -> Non
         for target in targets:
             bar.update(task, description=f"rebuilding {target.name}")
             gate = all_gates.get(target.name)
-            rebuilt.append(rebuild(doors, topology, target, run, gate, from_rows=from_rows))
+            rebuilt.append(rebuild(ports, topology, target, run, gate, from_rows=from_rows))
             bar.advance(task)
             if not as_json:
                 out.print(told.line(rebuilt[-1]))
@@ -404,8 +405,8 @@ def restore_(name: str, version: int | None, timestamp: datetime | None, as_json
     topology, table = table_of(name)
     at = None if timestamp is None else round(timestamp.replace(tzinfo=UTC).timestamp() * 1000)
     with progress.status("restoring"):
-        doors = Settings.from_environment().doors()
-        restored = restore(doors, topology, table, new_run(), version=version, timestamp=at)
+        ports = Settings.from_environment().ports()
+        restored = restore(ports, topology, table, new_run(), version=version, timestamp=at)
     say(as_json, told.plain(restored), told.line(restored))
 
 
@@ -473,9 +474,9 @@ def quarantine() -> None:
 def list_(name: str, limit: int, as_json: bool) -> None:
     """List them: why, and their raw bytes."""
     topology, topic = named(name, topics)
-    doors = Settings.from_environment().doors()
+    ports = Settings.from_environment().ports()
     with progress.status("looking"):
-        records = [one for source in sources(topology, topic) for one in undecodable(doors, topology, source, limit)]
+        records = [one for source in sources(topology, topic) for one in undecodable(ports, topology, source, limit)]
     say(as_json, told.plain(records), told.quarantine_grid(records) if records else "nothing is in quarantine")
 
 
@@ -485,9 +486,9 @@ def list_(name: str, limit: int, as_json: bool) -> None:
 def replay_(name: str, as_json: bool) -> None:
     """Decode them again as their topic is declared now; the next tick takes what does, at its old offset."""
     topology, topic = named(name, topics)
-    doors = Settings.from_environment().doors()
+    ports = Settings.from_environment().ports()
     with progress.status("decoding"):
-        done = [redecode(doors, topology, source, new_run()) for source in sources(topology, topic)]
+        done = [redecode(ports, topology, source, new_run()) for source in sources(topology, topic)]
     say(as_json, told.plain(done), *map(told.line, done))
 
 
@@ -515,7 +516,7 @@ def late_(name: str, limit: int, as_json: bool) -> None:
     """List records of a stream that a table left out: late, or without the key, value or timestamp it needs."""
     topology, table = table_of(name)
     with progress.status("replaying"):
-        found = late(Settings.from_environment().doors(), topology, table, limit)
+        found = dropped_records(Settings.from_environment().ports(), topology, table, limit)
     older = told.older(found)
     nothing = [] if older else ["no record was dropped" if found.computed else f"{name} was never computed"]
     say(as_json, told.plain(found), *([told.late_grid(found.records)] if found.records else nothing), *older)
@@ -526,7 +527,7 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
     last, at = "", 0.0
     while True:
         try:
-            ends, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
+            ends, found = looked(tidetable.lakehouse, tidetable.ports().kafka, topology)
             now = fingerprint(ends, found)
             if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
                 last, at = now, time.monotonic()
@@ -546,14 +547,14 @@ def ticked(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
     """Run one tick and print its events. Returns whether nothing failed."""
     debug = click.get_current_context().find_root().params["debug"]
 
-    def tell(done: Told) -> None:
+    def tell(done: TickEvent) -> None:
         if not as_json:
             out.print(told.line(done) if isinstance(done, Landed | Stepped | Published) else told.failure(done))
         if isinstance(done, Exception) and debug:
             traceback.print_exception(done)
 
     with progress.status("ticking"):
-        done = tick(tidetable.doors(), topology, new_run(), gates_of(topology), tell)
+        done = tick(tidetable.ports(), topology, new_run(), gates_of(topology), tell)
     say(as_json, told.ticked_json(done) if as_json else None, *map(told.waits, done.held))
     return not done.failed
 

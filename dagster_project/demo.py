@@ -21,20 +21,20 @@ from dagster_project.topologies.shop import topology
 from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
 from spark.engine import counts
-from spark.engine import position as positions
+from spark.engine.attempt import Stepped
+from spark.engine.audit import audit
 from spark.engine.land import Landed
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.publish import Published
 from spark.engine.quarantine import undecodable
-from spark.engine.repair import audit
-from spark.engine.step import Stepped
-from spark.engine.tick import Told, tick
+from spark.engine.tick import TickEvent, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka import Producer
 
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 ORDERS, CUSTOMERS, PRODUCTS = 4_000, 300, 40
 PARTITIONS = {"orders": 4, "customers": 2, "products": 1, "clicks": 2}
@@ -111,8 +111,8 @@ def main() -> None:
     began = time.monotonic()
     settings = Settings.from_environment().model_copy(update={"kafka": None})  # never the user's cluster
     with console.status("starting the broker and the engine (a cold engine takes some 20 seconds)"):
-        doors = settings.doors()
-        doors.engine.session().stop()
+        ports = settings.ports()
+        ports.engine.session().stop()
     kafka = Kafka({"bootstrap.servers": EmbeddedKafka(Path(settings.lake)).bootstrap_servers})
     for topic, partitions in PARTITIONS.items():
         kafka.create_topic(topic, partitions, {"retention.ms": "-1"})
@@ -125,10 +125,10 @@ def main() -> None:
         ("orders change, move and are cancelled; a customer leaves; one record is broken", shop.trading),
         ("product sku-7 gets another name", shop.renaming),
     ):
-        _wave(console, doors, shop, title, wave)
-    _positions(console, doors)
-    held = _audits(console, doors)
-    _quarantine(console, doors)
+        _wave(console, ports, shop, title, wave)
+    _positions(console, ports)
+    held = _audits(console, ports)
+    _quarantine(console, ports)
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. Broker and engine stay up. Next:")
     console.print("  [bold]make ui[/]                            the same in Dagster, at http://127.0.0.1:3000")
     console.print("  [bold].venv/bin/tidetable status shop[/]    positions and lag; `tidetable --help` for the rest")
@@ -137,18 +137,18 @@ def main() -> None:
     raise SystemExit(0 if held else 1)
 
 
-def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable[[], None]) -> None:
+def _wave(console: Console, ports: Ports, shop: Shop, title: str, wave: Callable[[], None]) -> None:
     console.rule(title)
     wave()
     shop.producer.flush()
     began = time.monotonic()
     with console.status("one tick: capture the cut, land every topic to it, step every table"):
-        ticked = tick(doors, topology, "demo", gates_of(topology), say=lambda done: console.print(_said(done)))
+        ticked = tick(ports, topology, "demo", gates_of(topology), say=lambda done: console.print(_said(done)))
     for name, error in ticked.failed.items():
         raise SystemExit(f"{name}: {error}")
     console.print(f"[dim]the tick took {time.monotonic() - began:.1f} s[/]")
-    session = doors.engine.session()
-    enriched = session.read.format("delta").load(doors.lakehouse.table(topology.name, "orders_enriched"))
+    session = ports.engine.session()
+    enriched = session.read.format("delta").load(ports.lakehouse.table(topology.name, "orders_enriched"))
     shown = ["order_id", "customer_id", "name", "country", "sku", "title", "quantity", "amount"]
     rows = enriched.where("sku = 'sku-7'").orderBy("order_id").limit(4).select(*shown).collect()
     console.print(
@@ -157,7 +157,7 @@ def _wave(console: Console, doors: Doors, shop: Shop, title: str, wave: Callable
     session.stop()
 
 
-def _said(done: Told) -> str:
+def _said(done: TickEvent) -> str:
     match done:
         case Landed(outcome="landed"):
             errors = f", [yellow]{done.errors} in quarantine[/]" if done.errors > 0 else ""
@@ -174,39 +174,39 @@ def _said(done: Told) -> str:
             return f"  [red]{error}[/]"
 
 
-def _positions(console: Console, doors: Doors) -> None:
+def _positions(console: Console, ports: Ports) -> None:
     console.rule("every table says in its own commit what it was computed from")
     rows = []
     for table in topology.tables:
-        state = positions.read(doors.lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
+        state = StoredTable(f"{topology.name}/{table.name}", ports.lakehouse.table(topology.name, table.name)).state()
         if state is not None:
             inputs = ", ".join(f"{name}@{pinned.version}" for name, pinned in state.position.inputs.items())
             rows.append([table.name, state.version, inputs])
     console.print(_table("positions", ["table", "version", "computed from"], rows))
 
 
-def _audits(console: Console, doors: Doors) -> bool:
+def _audits(console: Console, ports: Ports) -> bool:
     console.rule("every version whose inputs are still there can be proven: its query, run over exactly those")
     held = True
     for table in topology.tables:
-        found = audit(doors, topology, table)
+        found = audit(ports, topology, table)
         verdict = "[green]holds[/]" if found.holds else f"[red]{found.differing} keys differ[/]"
         console.print(f"  audit {table.name:<18} version {found.version:>3}, {found.rows:>6,} rows: {verdict}")
         held = held and found.holds
     return held
 
 
-def _quarantine(console: Console, doors: Doors) -> None:
+def _quarantine(console: Console, ports: Ports) -> None:
     console.rule("nothing is lost: every record is a value, a tombstone, or in quarantine with its reason")
     for source in topology.sources:
-        counted = counts.counted(doors.lakehouse, topology, source)
+        counted = counts.counted(ports.lakehouse, topology, source)
         assert counted is not None, "everything has landed"
         parts = (
             f"{counted.rows:,} with a value, {counted.tombstones:,} tombstones, {counted.quarantined:,} in quarantine"
         )
         console.print(f"  {source.topic:<24} {counted.records:>6,} records: {parts}")
     shown = ["topic", "partition", "offset", "error", "value"]
-    found = [one for source in topology.sources for one in undecodable(doors, topology, source, 5)]
+    found = [one for source in topology.sources for one in undecodable(ports, topology, source, 5)]
     rows: list[list[object]] = [[getattr(one, name) for name in shown] for one in found]
     console.print(_table("in quarantine", shown, rows))
 

@@ -31,7 +31,7 @@ from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
-from spark.engine.doors import Doors
+from spark.engine.ports import Ports
 from spark.topology.errors import did_you_mean
 
 REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
@@ -225,9 +225,11 @@ class Settings(BaseSettings):
             raise SettingsError(f"{self._lake}: a path with % means two places, to Spark and to this process")
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
 
-    def doors(self) -> Doors:
-        """Open doors; the lake's own broker is started."""
-        return self.tidetable().doors()
+    def ports(self) -> Ports:
+        """Return the ports of the engine. Starts the lake's own broker."""
+        return self.tidetable().ports()
+
+    doors = ports  # the former name
 
     @property
     def folder(self) -> Path | None:

@@ -13,12 +13,12 @@ from rich.table import Table as Grid
 
 from assets.lag import began, held_back, metrics, moment
 from assets.lag import told as held
+from spark.engine.attempt import Stepped
+from spark.engine.audit import Audited, Unprovable
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
 from spark.engine.publish import Published
 from spark.engine.quarantine import Redecoded
-from spark.engine.repair import Audited, Unprovable
-from spark.engine.step import Stepped
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from assets.gates import Verdict
     from assets.lag import Standing
     from spark.engine.check import Checked
-    from spark.engine.late import Dropped, Late
-    from spark.engine.position import Position, State
+    from spark.engine.dropped_records import DroppedRecord, DroppedRecords
+    from spark.engine.log.position import Position
+    from spark.engine.log.stored_table import State
     from spark.engine.quarantine import Undecodable
-    from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
+    from spark.engine.time_sync import Waiting
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -300,14 +301,14 @@ def _first(standing: Standing) -> Json:
     return {str(partition): offset for partition, offset in standing.floor.items()}
 
 
-def older(found: Late) -> list[str]:
+def older(found: DroppedRecords) -> list[str]:
     """The number of records that were dropped before the log begins, a line for each reason."""
     return [
         f"{count} older: {why}; the log was cleaned up, and does not tell which" for why, count in found.older.items()
     ]
 
 
-def late_grid(records: Sequence[Dropped]) -> Grid:
+def late_grid(records: Sequence[DroppedRecord]) -> Grid:
     """A grid of records that a stream dropped."""
     grid = _grid("topic", "partition", "offset", "timestamp", "reason", "stream time", "in version")
     for record in records:

@@ -16,8 +16,8 @@ from mkdocs.exceptions import PluginError
 from assets import metadata
 from dagster_project import settings
 from dagster_project.cli import main
-from spark.engine.comments import COMMENTS, PARTIAL, comment
-from spark.engine.position import Position
+from spark.engine.log.comments import COMMENTS, PARTIAL, comment
+from spark.engine.log.position import Position
 from spark.testing import TopologyTestDriver
 from spark.topology import (
     Consumed,

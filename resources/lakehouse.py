@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark.engine.commit import METADATA, races
 from spark.engine.errors import LakesDiffer
-from spark.engine.table import APPEARS, CREATED_BESIDE, NO_TABLE, PAUSE
+from spark.engine.log.commit import METADATA, races
+from spark.engine.log.table import APPEARS, CREATED_BY_ANOTHER, NO_TABLE, PAUSE
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Lakehouse:
         """
         path, mark = f"{self.root}/{MARKER}", uuid.uuid4().hex
         for _ in range(APPEARS):
-            with races(*CREATED_BESIDE, *NO_TABLE):  # another client commits at the same time
+            with races(*CREATED_BY_ANOTHER, *NO_TABLE):  # another client commits at the same time
                 _mark(session, path, mark)
                 break
             time.sleep(PAUSE)

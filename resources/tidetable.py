@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from resources.embedded_kafka import EmbeddedKafka
 from resources.kafka import Kafka
-from spark.engine.doors import Doors
 from spark.engine.land import capture
+from spark.engine.ports import Ports
 
 if TYPE_CHECKING:
     from resources.engine import Engine
     from resources.lakehouse import Lakehouse
     from resources.process import Running
-    from spark.engine.position import Cut
+    from spark.engine.log.position import Cut
     from spark.topology import Topology
 
 RUNS = 16  # cuts in the cache: every op of a run asks for its cut, and few runs share a process
@@ -33,9 +33,9 @@ class Tidetable:
         """The lake's own broker, once this process has seen it serve."""
         self._cluster = lru_cache(maxsize=1)(lambda address: Kafka({"bootstrap.servers": address}))
 
-    def doors(self) -> Doors:
+    def ports(self) -> Ports:
         """The connections. Starts the lake's own broker unless it runs, and waits until it serves."""
-        return Doors(self.engine, self.lakehouse, self.cluster())
+        return Ports(self.engine, self.lakehouse, self.cluster())
 
     def cluster(self) -> Kafka:
         """The Kafka cluster. Starts the lake's own broker unless it runs."""
@@ -58,4 +58,4 @@ class Tidetable:
         return address
 
     def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # part of the cache's key
-        return capture(self.doors().kafka, topology)
+        return capture(self.ports().kafka, topology)

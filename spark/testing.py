@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
-from spark.engine.changes import placed
+from spark.engine.advance import stored_records
 from spark.engine.counts import Counted
+from spark.engine.inputs.snapshot import placed
+from spark.engine.inputs.stream_time import Clock, advance_clock, count_dropped
 from spark.engine.land import landed
-from spark.engine.stream import Clock, clocked, drops, emitted, left_out
-from spark.engine.tick import AT_ONCE, levels
+from spark.engine.tick import AT_ONCE
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, is_idle, rows, touched
 from spark.operators.order import reached, told_apart
 from spark.operators.window import begun
@@ -272,7 +273,7 @@ class TopologyTestDriver:
             records = [one for one in piped if one.source == source]
             now[source.landing] = self._landed(source, records, now.get(source.landing))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for level in levels(self._topology):
+            for level in self._topology.levels:
                 stepped = list(pool.map(lambda table: self._stepped(table, before, after), level))
                 now |= {table.name: stored for table, stored in zip(level, stepped, strict=True)}
         self._tables = now
@@ -379,10 +380,10 @@ class TopologyTestDriver:
         clock = Clock()
         span = self._span(was, before, after)
         if isinstance(table.plan, Window):
-            clock, _ = clocked(table.plan, span, Clock() if was is None else was.clock)
+            clock, _ = advance_clock(table.plan, span, Clock() if was is None else was.clock)
             span = span.at(None if was is None else was.clock.time, clock.time)
-        elif drops(self._topology, table.plan):
-            clock = Clock(dropped=left_out(table.plan, span, {} if was is None else was.clock.dropped))
+        elif self._topology.drops_records(table):
+            clock = Clock(dropped=count_dropped(table.plan, span, {} if was is None else was.clock.dropped))
         if was is None:
             frame = begun(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
@@ -412,12 +413,12 @@ class TopologyTestDriver:
         """A stored stream after the batch."""
         span = self._span(was, before, after)
         if was is None:
-            was = Stored(emitted(table, span, 0).schema, {})
-        clock, _ = clocked(table.plan, span, was.clock)
+            was = Stored(stored_records(table, span, 0).schema, {})
+        clock, _ = advance_clock(table.plan, span, was.clock)
         span = span.at(was.clock.time, clock.time, was.clock.seen)
         if is_idle(table.plan, span):
             return replace(was, changed={}, clock=clock)
-        found = emitted(table, span, self._batches).collect()
+        found = stored_records(table, span, self._batches).collect()
         new = {tuple(row[name] for name in IDENTITY): row for row in found}
         columns = [column.name for column in table.plan.columns]
         # Records that one advance of stream time releases are emitted in the order of their own event time.

@@ -15,10 +15,10 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
 from resources.lakehouse import Lakehouse
-from spark.engine import position as positions
+from spark.engine.audit import Audited, Unprovable, audits
 from spark.engine.land import capture, land
-from spark.engine.position import Gated, State
-from spark.engine.repair import Audited, Unprovable, audits
+from spark.engine.log.position import Gated
+from spark.engine.log.stored_table import State, StoredTable
 from spark.engine.step import step
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from resources.kafka import Kafka, Setting
-    from spark.engine.doors import Doors
+    from spark.engine.attempt import Stepped
     from spark.engine.land import Landed
-    from spark.engine.step import Stepped
+    from spark.engine.ports import Ports
     from spark.topology import Topology
 
 Value = str | int | float | bool | bytes | None
@@ -135,32 +135,32 @@ def received(kafka: Kafka, topic: str, committed: bool = True) -> list[Told]:
     return found
 
 
-def land_all(doors: Doors, topology: Topology, run: str = "test") -> list[Landed]:
+def land_all(ports: Ports, topology: Topology, run: str = "test") -> list[Landed]:
     """Land every topic to its end."""
-    cut = capture(doors.kafka, topology)
-    return [land(doors, topology, source, cut, run) for source in topology.sources]
+    cut = capture(ports.kafka, topology)
+    return [land(ports, topology, source, cut, run) for source in topology.sources]
 
 
-def step_all(doors: Doors, topology: Topology, *names: str, run: str = "test") -> dict[str, Stepped]:
+def step_all(ports: Ports, topology: Topology, *names: str, run: str = "test") -> dict[str, Stepped]:
     """Step some tables, or all, in topological order."""
     tables = [table for table in topology.tables if not names or table.name in names]
-    return {table.name: step(doors, topology, table, run) for table in tables}
+    return {table.name: step(ports, topology, table, run) for table in tables}
 
 
-def audited(doors: Doors, topology: Topology, *names: str) -> list[Audited | Unprovable]:
+def audited(ports: Ports, topology: Topology, *names: str) -> list[Audited | Unprovable]:
     """Every version of some tables that can be tried, as an audit of all versions finds it; not those it leaves out."""
-    found = [one for name in names for one in audits(doors, topology, topology.table(name))]
+    found = [one for name in names for one in audits(ports, topology, topology.table(name))]
     return [one for one in found if isinstance(one, Audited) or one.until is None]
 
 
-def path(doors: Doors, topology: Topology, name: str) -> str:
+def path(ports: Ports, topology: Topology, name: str) -> str:
     """Where a table is."""
-    return doors.lakehouse.table(topology.name, name)
+    return ports.lakehouse.table(topology.name, name)
 
 
-def state(doors: Doors, topology: Topology, name: str) -> State:
+def state(ports: Ports, topology: Topology, name: str) -> State:
     """A table as its log tells it."""
-    found = positions.read(path(doors, topology, name), f"{topology.name}/{name}")
+    found = StoredTable(f"{topology.name}/{name}", path(ports, topology, name)).state()
     assert found is not None
     return found
 
@@ -187,11 +187,11 @@ def _plain(column: pa.ChunkedArray) -> list[Value]:
 
 
 def rows(
-    doors: Doors, topology: Topology, name: str, columns: Sequence[str] = (), version: int | None = None
+    ports: Ports, topology: Topology, name: str, columns: Sequence[str] = (), version: int | None = None
 ) -> dict[Key, Row]:
     """The rows of a table by key, with some columns of each, or all but the key and ours; a key twice fails."""
     key = topology.table(name).plan.key
-    stored = listed(path(doors, topology, name), version)
+    stored = listed(path(ports, topology, name), version)
     found: dict[Key, Row] = {}
     for row in stored:
         its = tuple(row[part] for part in key)
@@ -201,21 +201,21 @@ def rows(
     return found
 
 
-def records(doors: Doors, topology: Topology, topic: str) -> list[Row]:
+def records(ports: Ports, topology: Topology, topic: str) -> list[Row]:
     """The records of a landing, by partition and offset."""
-    found = listed(path(doors, topology, topology.source(topic).landing))
+    found = listed(path(ports, topology, topology.source(topic).landing))
     return sorted(found, key=lambda row: (row["_partition"], row["_offset"]))
 
 
-def versions(doors: Doors, topology: Topology, name: str) -> int:
+def versions(ports: Ports, topology: Topology, name: str) -> int:
     """The newest version of a table."""
-    return DeltaTable(path(doors, topology, name)).version()
+    return DeltaTable(path(ports, topology, name)).version()
 
 
-def copied(doors: Doors, topology: Topology, to: Path) -> Doors:
+def copied(ports: Ports, topology: Topology, to: Path) -> Ports:
     """The same world with a copy of the topology's tables: what is done to the copy, the original does not see."""
-    shutil.copytree(path(doors, topology, ""), to / topology.name)
-    return replace(doors, lakehouse=Lakehouse(str(to)))
+    shutil.copytree(path(ports, topology, ""), to / topology.name)
+    return replace(ports, lakehouse=Lakehouse(str(to)))
 
 
 @dataclass(frozen=True)

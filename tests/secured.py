@@ -75,7 +75,7 @@ class Authority:
 
 @contextmanager
 def locked(lake: Path) -> Iterator[dict[str, dict[str, str]]]:
-    """A broker that lets nobody in by its SASL and TLS doors without the right papers: what opens it, by the way in."""
+    """A broker that lets nobody in by its SASL and TLS ports without the right papers: what opens it, by the way in."""
     ports = {name: free_port() for name in ("port", "controller", "sasl", "tls")}
     (lake / "_kafka").mkdir(parents=True)
     _write_papers(lake)

@@ -6,17 +6,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark.engine import position as positions
-from spark.engine.errors import NotCommitted
-from spark.engine.pin import Pins
-from spark.engine.step import Gate, looked, named, positioned, working
+from spark.engine.attempt import attempting
+from spark.engine.inputs.pin import Pins
+from spark.engine.log.commit import until_committed
+from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
-    from spark.engine.doors import Doors
-    from spark.engine.position import Gated
+    from spark.engine.gate import Gate
+    from spark.engine.log.position import Gated
+    from spark.engine.ports import Ports
     from spark.topology.topology import Table, Topology
-
-TRIES = 5  # lost races before a check gives up
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,27 @@ class Checked:
     seconds: float
 
 
-def check(doors: Doors, topology: Topology, target: Table, gate: Gate, run: str) -> Checked:
+def check(ports: Ports, topology: Topology, target: Table, gate: Gate, run: str) -> Checked:
     """Evaluate the gate on all rows of a table. The rows do not change; a new result is committed in a position.
 
     Raises:
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     began = time.monotonic()
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    for _ in range(TRIES):
-        state = positions.read(path, name)
+    table = StoredTable.of(ports.lakehouse, topology.name, target.name)
+
+    def once() -> Checked | None:
+        state = table.state()
         if state is None or state.position.n == 0:
-            return Checked(name, None, None, time.monotonic() - began)
+            return Checked(table.name, None, None, time.monotonic() - began)
         here = Pins(state.position.inputs, state.position.cut)
-        with named(topology, target), working(doors, topology, target, state, here, run, gate) as work:
-            known, work = work.position.gated, looked(work, again=True)
-            gated = work.position.gated
-            assert gated is not None, "a gate that looked has said something"
-            if (known is not None and replace(known, version=gated.version) == gated) or positioned(work) is not None:
-                return Checked(name, state.version, gated, time.monotonic() - began)
-    raise NotCommitted(
-        f"{name}: {TRIES} times another run committed first; run `tidetable check` again when it is quiet"
-    )
+        with attempting(ports, topology, target, state, here, run, gate) as attempt:
+            known, attempt = attempt.position.gated, attempt.evaluate_gate(always=True)
+            result = attempt.position.gated
+            assert result is not None, "a gate that evaluated has a result"
+            unchanged = known is not None and replace(known, version=result.version) == result
+            if not unchanged and attempt.commit_position() is None:
+                return None
+            return Checked(table.name, state.version, result, time.monotonic() - began)
+
+    return until_committed(table.name, once, "run `tidetable check` again when it is quiet")

@@ -12,18 +12,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark.engine import commit
-from spark.engine import position as positions
-from spark.engine.errors import NotCommitted
+from spark.engine.log.commit import races, until_committed
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.ports import opened
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from spark.engine.doors import Engine, Lakehouse
+    from spark.engine.ports import Engine, Lakehouse
     from spark.topology.topology import Topology
 
-TRIES = 5  # lost races before a compaction gives up; each one means that a step rewrote the same files
 LARGEST = 64 << 20  # bytes of a file; Delta's default is 1 GB, and a MERGE reads whole files to change a row
 
 
@@ -41,31 +40,32 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
     """Compact a stored table, or a landing by its name `_landing/<topic>`. Without small files it writes nothing.
 
     Raises:
-        NotCommitted: steps committed first, `TRIES` times.
+        NotCommitted: steps committed first, several times.
     """
     began = time.monotonic()
-    table, path = f"{topology.name}/{name}", lakehouse.table(topology.name, name)
-    if positions.read(path, table) is None:
-        return Compacted(table, 0, 0, 0.0)
-    session = engine.session()
-    try:
+    table = StoredTable.of(lakehouse, topology.name, name)
+    if table.state() is None:
+        return Compacted(table.name, 0, 0, 0.0)
+    with opened(engine) as session:
         session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(LARGEST))
         session.conf.set("spark.databricks.delta.optimize.minFileSize", str(LARGEST * 3 // 4))
         # VACUUM lists files in this many tasks: 10,000 by default, which take most of a minute on a small machine.
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
-        for _ in range(TRIES):
-            with commit.races():
-                done = _optimized(session, path)
-                _vacuum(session, path)
-                return Compacted(table, done["numFilesRemoved"], done["numFilesAdded"], time.monotonic() - began)
-    finally:
-        session.stop()
-    raise NotCommitted(f"{table}: {TRIES} times a step rewrote the same files first; try again when it is quiet")
+
+        def once() -> Compacted | None:
+            with races():
+                metrics = _optimize(session, table.path)
+                _vacuum(session, table.path)
+                removed, added = metrics["numFilesRemoved"], metrics["numFilesAdded"]
+                return Compacted(table.name, removed, added, time.monotonic() - began)
+            return None  # a step rewrote the same files first
+
+        return until_committed(table.name, once, "try again when it is quiet")
 
 
-def _optimized(session: SparkSession, path: str) -> Row:
-    [told] = session.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
-    metrics: Row = told["metrics"]
+def _optimize(session: SparkSession, path: str) -> Row:
+    [result] = session.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
+    metrics: Row = result["metrics"]
     return metrics
 
 

@@ -19,15 +19,16 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from spark.engine import position as positions
 from spark.engine.errors import ChangesExpired
-from spark.engine.position import Counts
+from spark.engine.log.position import Counts
+from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark.engine.doors import Lakehouse
-    from spark.engine.position import Gap, Position, State
+    from spark.engine.log.position import Gap, Position
+    from spark.engine.log.stored_table import State
+    from spark.engine.ports import Lakehouse
     from spark.topology.topology import Source, Table, Topology
 
 REASONS = 10  # the most frequent ones; a reason may contain a value, and then differs in every record
@@ -97,13 +98,12 @@ def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | Non
     source = next((one for one in topology.sources if one.topic == table.name and one.kind != "stream"), None)
     if source is None:
         return None
-    path, landing = (lakehouse.table(topology.name, name) for name in (table.name, source.landing))
-    state = positions.read(path, f"{topology.name}/{table.name}")
-    landed = positions.read(landing, f"{topology.name}/{source.landing}")
+    stored, landing = (StoredTable.of(lakehouse, topology.name, name) for name in (table.name, source.landing))
+    state, landed = stored.state(), landing.state()
     if state is None or landed is None or state.position.n == 0 or state.position.cut != landed.position.cut:
         return None
     given = so_far(landing, landed)
-    [row] = _asked(path, state.version, "SELECT count(*) AS rows FROM it")
+    [row] = _query(stored.path, state.version, "SELECT count(*) AS rows FROM it")
     return Taken(given.values, given.tombstones, row["rows"])
 
 
@@ -114,33 +114,33 @@ def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted
         PositionLost: the log of the landing does not say what it read.
         LogBroken: the log of the landing cannot be read.
     """
-    path = lakehouse.table(topology.name, source.landing)
-    state = positions.read(path, f"{topology.name}/{source.landing}")
+    landing = StoredTable.of(lakehouse, topology.name, source.landing)
+    state = landing.state()
     if state is None or state.position.n == 0:
         return None
-    written = so_far(path, state)
+    written = so_far(landing, state)
     [at] = state.position.cut.values()
     read = _read(at.offsets, state.position.floor, state.position.gaps)
-    held, wrong = _held(path, state.version, state.position, read) if written.others else (written, [])
+    held, wrong = _held(landing.path, state.version, state.position, read) if written.others else (written, [])
     wrong += _missing(written, held)
     if not wrong and held.records > sum(read.values()):
         wrong.append(f"{held.records} records of {sum(read.values())} offsets: some are there twice")
-    reasons = {row["_error"]: row["records"] for row in _asked(path, state.version, WHY)} if held.errors else {}
+    reasons = {row["_error"]: row["records"] for row in _query(landing.path, state.version, WHY)} if held.errors else {}
     if held.errors > (known := sum(reasons.values())):
         reasons[OTHERS] = held.errors - known
     return Counted(held.records, held.values, held.tombstones, held.errors, sum(read.values()), reasons, tuple(wrong))
 
 
-def so_far(path: str, state: State) -> Counts:
+def so_far(landing: StoredTable, state: State) -> Counts:
     """Return what the commits of a landing wrote. If the log no longer has that, counting begins with its rows now."""
     was = state.position
     known = was.counts if was.n > 0 else Counts(0, state.version)
     if known is None:
-        return _begun(path, state)
+        return _begun(landing, state)
     try:
-        later = positions.changed(path, was.table, known.version, state.version)
+        later = landing.changed_versions(known.version, state.version)
     except ChangesExpired:  # the log was cleaned up
-        return _begun(path, state)
+        return _begun(landing, state)
     own = [one for one in later if one.position is not None and one.position.n > known.through]
     others = any(one.position is None for one in later)
     now = replace(known, through=was.n, version=state.version, others=known.others or others)
@@ -148,9 +148,9 @@ def so_far(path: str, state: State) -> Counts:
         return now
     batches = [one.position.n for one in own if one.position is not None]
     try:  # if somebody else changed the rows since, count them as they were written
-        found = kinds(path, own[0].version if others else state.version, *batches)
+        found = kinds(landing.path, own[0].version if others else state.version, *batches)
     except (DeltaError, OSError):  # those files are gone
-        found = kinds(path, state.version, *batches)
+        found = kinds(landing.path, state.version, *batches)
     return _plus(now, found | {"records": sum(one.rows or 0 for one in own)})
 
 
@@ -168,12 +168,12 @@ def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
 def kinds(path: str, version: int, *batches: int) -> dict[str, int]:
     """Return the number of records of each kind, in the rows of some commits of a landing, or of all."""
     where = f" WHERE _batch IN ({', '.join(map(str, batches))})" if batches else ""
-    [row] = _asked(path, version, f"SELECT {KINDS} FROM it{where}")
+    [row] = _query(path, version, f"SELECT {KINDS} FROM it{where}")
     return {name: count or 0 for name, count in row.items()}
 
 
-def _begun(path: str, state: State) -> Counts:
-    return _plus(Counts(state.position.n, state.version), kinds(path, state.version))
+def _begun(landing: StoredTable, state: State) -> Counts:
+    return _plus(Counts(state.position.n, state.version), kinds(landing.path, state.version))
 
 
 def _plus(counts: Counts, found: Mapping[str, int]) -> Counts:
@@ -184,7 +184,7 @@ def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tup
     """Return the counts of all rows of a landing, and the violations of the offsets that were read."""
     held, wrong = Counts(at.n, version), []
     [cut] = at.cut.values()
-    for row in sorted(_asked(path, version, COUNTS), key=lambda row: row["_partition"]):
+    for row in sorted(_query(path, version, COUNTS), key=lambda row: row["_partition"]):
         partition, first, last = (row.pop(name) for name in ("_partition", "first", "last"))
         held = _plus(held, row)
         since, until = at.floor.get(partition, 0), cut.offsets.get(partition, 0)
@@ -213,7 +213,7 @@ def _told(parts: tuple[int, int, int]) -> str:
     return f"{parts[0]} with a value, {parts[1]} tombstones, {parts[2]} in quarantine"
 
 
-def _asked(path: str, version: int, query: str) -> list[dict[str, Any]]:
+def _query(path: str, version: int, query: str) -> list[dict[str, Any]]:
     builder = QueryBuilder().register("it", DeltaTable(path, version=version))
     rows: list[dict[str, Any]] = pa.table(builder.execute(query).read_all()).to_pylist()
     return rows

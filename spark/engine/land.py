@@ -19,14 +19,17 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from spark.engine import commit, table
-from spark.engine import position as positions
-from spark.engine.changes import REDECODED, version_of
-from spark.engine.cleaned import may_miss, missing, newest_of, tombstones
 from spark.engine.counts import kinds, so_far
-from spark.engine.errors import NotCommitted, OffsetsExpired, PlanChanged, TopicRecreated
-from spark.engine.kept import keeping
-from spark.engine.position import Cut, Gap, Position, State
+from spark.engine.errors import OffsetsExpired, TopicRecreated
+from spark.engine.inputs.frame_cache import frame_cache
+from spark.engine.inputs.snapshot import REDECODED, version_of
+from spark.engine.log import commit, table
+from spark.engine.log.commit import until_committed
+from spark.engine.log.landing_definition import check_landing, landing_definition, widen
+from spark.engine.log.position import Cut, Gap, Position
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
+from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
 from spark.serdes.serde import serde
 
@@ -34,15 +37,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark.engine.doors import Doors, Kafka
-    from spark.engine.kept import Kept
+    from spark.engine.inputs.frame_cache import FrameCache
+    from spark.engine.log.stored_table import State
     from spark.engine.offsets import TopicOffsets
+    from spark.engine.ports import Kafka, Ports
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
-TRIES = 5  # lost races before a landing gives up; each one means that another run committed to it
-TIME, KEY, KIND = "_timestamp", "_key", "_records"  # keys of a landing's definition; no user's column has such a name
 REMOVED = "removed from the topic before they were landed"
 
 
@@ -87,41 +89,41 @@ def _ends(kafka: Kafka, topology: Topology, committed: bool) -> Cut:
     return {f"{kafka.cluster_id()}/{topic}": offsets for topic, offsets in ends.items()}
 
 
-def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -> Landed:
+def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -> Landed:
     """Land a topic up to a cut. If the landing has reached it, this commits nothing and starts no Spark session.
 
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created anew, or lost its newest records.
         PlanChanged: a landed column is declared with another type, or records with another event time or key.
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
-    name = f"{topology.name}/{source.landing}"
-    path = doors.lakehouse.table(topology.name, source.landing)
-    topic = f"{doors.kafka.cluster_id()}/{source.topic}"
-    for _ in range(TRIES):
-        state = positions.read(path, name)
+    landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
+    topic = f"{ports.kafka.cluster_id()}/{source.topic}"
+
+    def once() -> Landed | None:
+        state = landing.state()
         if state is not None:
-            check_types(name, state, source)  # even without new records: else tables would be rebuilt in vain
-        start, end, gaps = _range(doors.kafka, topology, source, state, topic, cut[topic])
+            check_landing(landing.name, state, source)  # even without new records: else tables are rebuilt in vain
+        start, end, gaps = _range(ports.kafka, topology, source, state, topic, cut[topic])
         if state is not None and state.position.n > 0 and start == end and not gaps:
-            return Landed(name, "idle", start, end, 0, 0, 0, state.version, state.position, time.monotonic() - began)
-        session = doors.engine.session()
-        try:
+            return Landed(landing.name, "idle", start, end, 0, 0, 0, state.version, state.position, 0.0)
+        with opened(ports.engine) as session:
             if state is None:
-                schema, definition = _schema(session, source), json.dumps(_definition(source))
-                state = table.create(session, path, name, schema, run, definition)
+                definition = json.dumps(landing_definition(source))
+                state = table.create(session, landing, _schema(session, source), run, definition)
                 if state.position.n > 0:
-                    continue  # another run has landed meanwhile: start at its offsets
-            if not commit.alone(session.read.format("delta").load(path).where("false"), path, state):
-                continue
-            widen(session, path, state, source)
-            with keeping(session) as keeps:
-                records, lost = _records(keeps, doors, topology, source, state, start, end, now)
+                    return None  # another run has landed meanwhile: start at its offsets
+            no_rows = session.read.format("delta").load(landing.path).where("false")
+            if not commit.close_other_epochs(no_rows, landing, state):
+                return None
+            widen(session, landing, state, source)
+            with frame_cache(session) as cache:
+                records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
                 position = Position(
-                    table=name,
+                    table=landing.name,
                     epoch=state.position.epoch,
                     n=state.position.n + 1,
                     run=run,
@@ -133,7 +135,7 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                     gaps=(*state.position.gaps, *gaps),
                     read_at=now,
                     cleaned=state.position.cleaned + cleaned,
-                    counts=so_far(path, state),
+                    counts=so_far(landing, state),
                 )
                 seen = Observation()
                 rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
@@ -144,30 +146,35 @@ def land(doors: Doors, topology: Topology, source: Source, cut: Cut, run: str) -
                 )
                 batch = rows if lost is None else rows.unionByName(lost)
                 try:
-                    committed = commit.append(batch, path, position)
+                    committed = commit.append(batch, landing, position)
                 except PySparkException:
-                    if not _expiring(doors.kafka, source, cut[topic], start, end):
+                    if not _expiring(ports.kafka, source, cut[topic], start, end):
                         raise
-                    continue  # records were removed while they were read: the next try finds the gap
-            if committed is not None:
-                # The observation is empty if the connection broke after the commit: Delta skipped the repeated write.
-                counted = seen.get
-                if not counted:
-                    counted = kinds(path, committed.version, position.n)
-                    counted |= {name: counted[name] - cleaned for name in ("records", "tombstones")}
-                count = counted["records"]
-                errors = int(counted.get("errors", 0))
-                tombstones = int(counted.get("tombstones", 0))
-                seconds = time.monotonic() - began
-                version = committed.version
-                return Landed(
-                    name, "landed", start, end, count, errors, tombstones, version, position, seconds, gaps, cleaned
-                )
-        finally:
-            session.stop()
-    raise NotCommitted(
-        f"{name}: {TRIES} times another run landed first; is more than one tick of {topology.name} running?"
-    )
+                    return None  # records were removed while they were read: the next try finds the gap
+            if committed is None:
+                return None
+            # The observation is empty if the connection broke after the commit: Delta skipped the repeated write.
+            counts = seen.get
+            if not counts:
+                counts = kinds(landing.path, committed.version, position.n)
+                counts |= {name: counts[name] - cleaned for name in ("records", "tombstones")}
+            return Landed(
+                landing.name,
+                "landed",
+                start,
+                end,
+                counts["records"],
+                int(counts.get("errors", 0)),
+                int(counts.get("tombstones", 0)),
+                committed.version,
+                position,
+                0.0,
+                gaps,
+                cleaned,
+            )
+
+    done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
+    return replace(done, seconds=time.monotonic() - began)
 
 
 def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
@@ -307,8 +314,8 @@ def _expiring(kafka: Kafka, source: Source, want: TopicOffsets, start: dict[int,
 
 
 def _records(
-    keeps: Kept,
-    doors: Doors,
+    cache: FrameCache,
+    ports: Ports,
     topology: Topology,
     source: Source,
     state: State,
@@ -320,20 +327,20 @@ def _records(
 
     The records have the columns of Spark's Kafka source.
     """
-    session, batch = keeps.session, state.position.n + 1
-    records = _read(session, doors.kafka, topology, source, start, end)
+    session, batch = cache.session, state.position.n + 1
+    records = _read(session, ports.kafka, topology, source, start, end)
     newest = newest_of(topology, source)
-    if not newest or not may_miss(doors.kafka, source, state.position, now):
+    if not newest or not may_miss(ports.kafka, source, state.position, now):
         return records, None
-    ranges = keeps.keep(missing(records, start, end))
+    ranges = cache.cache(missing(records, start, end))
     if ranges.isEmpty():
         return records, None
-    known = doors.kafka.beginning_offsets([source.topic])[source.topic].offsets
+    known = ports.kafka.beginning_offsets([source.topic])[source.topic].offsets
     first = {partition: min(known.get(partition, 0), offset) for partition, offset in end.items()}
-    content = _keys(_read(session, doors.kafka, topology, source, first, end), source.consumed)
-    landing = version_of(session, doors.lakehouse.table(topology.name, source.landing), state.version)
+    content = _keys(_read(session, ports.kafka, topology, source, first, end), source.consumed)
+    landing = version_of(session, ports.lakehouse.table(topology.name, source.landing), state.version)
     versioned = any(latest.history is not None for latest in newest)
-    lost = tombstones(keeps, source, versioned, landing, content, first, ranges, batch)
+    lost = tombstones(cache, source, versioned, landing, content, first, ranges, batch)
     return records, None if lost.isEmpty() else lost
 
 
@@ -388,57 +395,3 @@ def _schema(session: SparkSession, source: Source) -> StructType:
     """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())
-
-
-def _columns(consumed: Consumed) -> dict[str, str]:
-    return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
-
-
-def _definition(source: Source) -> dict[str, str]:
-    """Return the definition of a landing: its columns, type by name, and its event time, key and kind."""
-    consumed, stream = source.consumed, source.kind == "stream"
-    time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
-    kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
-    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key), KIND: kind}
-
-
-def check_types(name: str, state: State, source: Source) -> None:
-    """Check that a declaration gives landed columns the same types, and records the same event time and key.
-
-    A landed stream must not become a table: records without a whole key would be counted, but be no rows. A landed
-    table may become a stream: such records are in quarantine, and `quarantine replay` decodes them again.
-
-    Raises:
-        PlanChanged: the declaration differs; the message says where.
-    """
-    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
-    changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
-    ours = {what: changed.pop(what) for what in (TIME, KEY, KIND) if what in changed}
-    if source.kind == "stream":
-        ours.pop(KIND, None)
-    if changed:
-        raise PlanChanged(
-            f"{name}: landed and declared types differ: "
-            + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
-            + ". Declare a column of another name for the new type, "
-            "or land the topic anew under another topology name"
-        )
-    if ours:
-        raise PlanChanged(
-            f"{name}: landed and declared records differ:\n"
-            + "\n".join(f"- {what[1:]} {old}\n+ {what[1:]} {new}" for what, (old, new) in ours.items())
-            + "\nThe rows so far have the one, and those to come would have the other. Declare it as it was"
-            + (" (`to_table()` makes a table of a stream)" if KIND in ours else "")
-            + ", land the topic under another topology name, or move the landing's folder away, run a tick, which "
-            "lands what the topic still holds, and `tidetable rebuild --downstream` the tables that read it"
-        )
-
-
-def widen(session: SparkSession, path: str, state: State, source: Source) -> None:
-    """Add the columns that the declaration gained; older records have null in them."""
-    stored, declared = json.loads(state.properties[table.DEFINITION]), _definition(source)
-    if stored | declared == stored:
-        return
-    table.add_columns(session, path, _columns(source.consumed))
-    with commit.races():
-        table.set_properties(session, path, {table.DEFINITION: json.dumps(stored | declared)})

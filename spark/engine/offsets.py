@@ -16,6 +16,12 @@ class TopicOffsets:
     offsets: dict[int, int]
     redecoded: int = 0
 
+    def is_before(self, other: TopicOffsets) -> bool:
+        """Return whether this cut of a topic is older than another one. Cuts of a topic are totally ordered."""
+        return self.redecoded < other.redecoded or any(
+            self.offsets.get(partition, 0) < offset for partition, offset in other.offsets.items()
+        )
+
 
 class TopicMissing(Exception):
     """The cluster has no topic of this name.

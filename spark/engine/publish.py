@@ -21,97 +21,41 @@ records: after a crash between the two, up to `BATCH` records are sent again. A 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
-from spark.engine import position as positions
-from spark.engine.changes import inserted, version_of
-from spark.engine.definition import gaining
-from spark.engine.errors import InputChanged, PlanChanged, RecordRefused, condition
-from spark.engine.kept import keeping
-from spark.engine.step import CHANGES_LOST
-from spark.engine.stream import identity
-from spark.operators.algebra import cols
-from spark.operators.order import micros
-from spark.serdes.serde import serde
-from spark.topology.columns import WINDOW_BOUNDS
+from spark.engine.errors import InputChanged, PlanChanged, RecordRefused
+from spark.engine.inputs.frame_cache import frame_cache
+from spark.engine.log.definition import added_columns
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.ports import opened
+from spark.engine.publishing.feed import Feed, feed_errors, remedy
+from spark.engine.publishing.position import (
+    HEADER,
+    RECOMMIT_VERSIONS,
+    PublishedPosition,
+    group,
+    has_all,
+    must_recommit,
+    position_after,
+    published_position,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Mapping
+    from collections.abc import Collection, Generator, Iterator
 
-    from pyspark.sql import Column, DataFrame, Row
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql import Row
 
-    from spark.engine.doors import Doors, Kafka, Publisher
-    from spark.engine.kept import Kept
-    from spark.engine.position import Changed, State
+    from spark.engine.ports import Ports, Publisher
     from spark.topology.topology import Table, Topology
 
 BATCH = 10_000  # records of a transaction: many, to spread its fixed cost; not more, as its readers wait for its end
-PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
-FAR = 100  # versions without a change until the position is committed again, before the log loses its version
-AGED = 86_400_000  # milliseconds until a position is committed again: group offsets expire after seven days
 
-HEADER = "tidetable."
-"""The prefix of the names of our headers."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The position of a topic: it has `ordinal` records of a version, or all if `done`. Also the place of a record.
-
-    `id` is the Delta table's, `key` its key columns (empty: unknown). `whole`: the topic began with this version, so
-    its records are all rows, not only those that changed. `at` is the time when the position was committed, in
-    milliseconds since 1970. `skipped` counts the records that the topic refused, and that `skip_refused` left out.
-    """
-
-    id: str
-    epoch: str
-    version: int
-    ordinal: int = 0
-    done: bool = False
-    whole: bool = False
-    key: tuple[str, ...] = ()
-    at: int = field(default=0, compare=False)
-    skipped: int = 0
-
-    def to_json(self) -> str:
-        """Return the JSON that an offset's metadata holds."""
-        return json.dumps({"tidetable": 1, **asdict(self)}, separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> Sent | None:
-        """Return the position in an offset's metadata; None if it is not ours, as after a reset of the group."""
-        try:
-            fields = json.loads(text)
-            del fields["tidetable"]
-        except (ValueError, TypeError, KeyError):
-            return None
-        return Sent(**{**fields, "key": tuple(fields["key"])})
-
-    def headers(self, table: str) -> dict[str, str]:
-        """Return the headers of the record at this place."""
-        told = {"table": table, "id": self.id, "epoch": self.epoch}
-        told |= {"version": str(self.version), "ordinal": str(self.ordinal)}
-        told |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
-        told |= {"skipped": str(self.skipped)} if self.skipped else {}
-        return {f"{HEADER}{name}": text for name, text in told.items()}
-
-    @staticmethod
-    def behind(headers: Mapping[str, str]) -> Sent:
-        """Return the position directly after a record with these headers."""
-        told = {name.removeprefix(HEADER): text for name, text in headers.items()}
-        ordinal, done, skipped = int(told["ordinal"]) + 1, "last" in told, int(told.get("skipped", "0"))
-        return Sent(told["id"], told["epoch"], int(told["version"]), ordinal, done, "whole" in told, skipped=skipped)
+Place = tuple[int, int]
+"""The place of a record among those of its table: the version, and the number in it."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +66,8 @@ class Published:
     topic: str
     outcome: Literal["published", "idle", "waiting"]
     """Records or a position committed; nothing to do; the table has no commit of ours yet."""
-    before: Sent | None
-    after: Sent | None
+    before: PublishedPosition | None
+    after: PublishedPosition | None
     records: int = 0
     tombstones: int = 0
     transactions: int = 0
@@ -135,10 +79,10 @@ class Published:
 
 
 def publish(
-    doors: Doors,
+    ports: Ports,
     topology: Topology,
     target: Table,
-    say: Callable[[Sent, int], None] | None = None,
+    say: Callable[[PublishedPosition, int], None] | None = None,
     *,
     skip_refused: bool = False,
     repeat: bool = False,
@@ -163,14 +107,14 @@ def publish(
     alone = False
     while True:
         try:
-            done = _published(doors, topology, target, say, left_out, skipped, alone, repeat)
+            done = _published(ports, topology, target, say, left_out, skipped, alone, repeat)
         except RecordRefused as refused:
             place = _place(refused)
             if place is None and not alone:
                 alone = True  # a batch of one: then the error names the record
             elif place is None or place in left_out or place in skipped:
                 raise RecordRefused(_named(topology, target, refused, place)) from refused
-            elif _superseded(doors, topology, target, refused, place):
+            elif _superseded(ports, topology, target, refused, place):
                 left_out.add(place)
             elif skip_refused:
                 skipped[place] = _named(topology, target, refused, place)
@@ -183,110 +127,72 @@ def publish(
 
 
 def _published(
-    doors: Doors,
+    ports: Ports,
     topology: Topology,
     target: Table,
-    say: Callable[[Sent, int], None] | None,
+    say: Callable[[PublishedPosition, int], None] | None,
     left_out: Collection[Place],
     skipped: Collection[Place],
     alone: bool,
     repeat: bool,
 ) -> Published:
     assert target.topic is not None, "only what has a topic is published"
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    sent, state = sent_of(doors.kafka, topology, target), positions.read(path, name)
+    table = StoredTable.of(ports.lakehouse, topology.name, target.name)
+    sent, state = published_position(ports.kafka, topology, target), table.state()
     if state is None or state.position.n == 0:
-        return Published(name, target.topic, "waiting", sent, sent)
+        return Published(table.name, target.topic, "waiting", sent, sent)
     now = round(time.time() * 1000)
-    if sent is not None and _has_all(sent, state) and state.own - sent.version < FAR and not aged(sent, now):
-        return Published(name, target.topic, "idle", sent, sent)
+    if (
+        sent is not None
+        and has_all(sent, state)
+        and state.own - sent.version < RECOMMIT_VERSIONS
+        and not must_recommit(sent, now)
+    ):
+        return Published(table.name, target.topic, "idle", sent, sent)
     exactly_once = topology.settings.exactly_once
-    with doors.kafka.publishing(group(topology, target), target.topic, exactly_once, alone) as publisher:
+    with ports.kafka.publishing(group(topology, target), target.topic, exactly_once, alone) as publisher:
         # Read again after fencing: the former producer can no longer move the position.
-        sent = sent_of(doors.kafka, topology, target, stable=True)
-        tail = publisher.newest(f"{HEADER}table", name) if sent is None else None
-        state = positions.read(path, name)
+        sent = published_position(ports.kafka, topology, target, stable=True)
+        tail = publisher.newest(f"{HEADER}table", table.name) if sent is None else None
+        state = table.state()
         if state is None or state.position.n == 0:
-            return Published(name, target.topic, "waiting", sent, sent)
-        gaining(doors.lakehouse, topology, target, state)  # columns that it gains are null in the rows so far
+            return Published(table.name, target.topic, "waiting", sent, sent)
+        added_columns(ports.lakehouse, topology, target, state)  # columns that it gains are null in the rows so far
         if tail is not None:
-            sent = _at_the_tail(tail, exactly_once)
-            first = doors.kafka.beginning_offsets([target.topic])[target.topic].offsets
+            sent = position_after(tail, exactly_once)
+            first = ports.kafka.beginning_offsets([target.topic])[target.topic].offsets
             if not repeat:
                 _check_tail(topology, target, sent, [at for at in first if first[at] > 0 and at not in tail])
         skips = 0 if sent is None else sent.skipped
-        aim = Sent(state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now, skipped=skips)
-        _check(name, target, sent, aim)
+        aim = PublishedPosition(
+            state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now, skipped=skips
+        )
+        _check(table.name, target, sent, aim)
         if sent == aim:
             publisher.commit(aim.version, aim.to_json())
-            return Published(name, target.topic, "idle", sent, aim, transactions=1)
-        session = doors.engine.session()
-        try:
-            with (
-                _telling(name, target),
-                keeping(session) as keeps,
-                # Closed before the session, because the rest of a result cannot be fetched after it.
-                closing(_records(Feed(keeps, path, name, target, state.version), sent, aim)) as records,
-            ):
-                done = _sending(publisher, name, records, sent, aim, say, left_out, skipped)
-        finally:
-            session.stop()
+            return Published(table.name, target.topic, "idle", sent, aim, transactions=1)
+        with (
+            opened(ports.engine) as session,
+            feed_errors(table.name, target),
+            frame_cache(session) as cache,
+            # Closed before the session, because the rest of a result cannot be fetched after it.
+            closing(_records(Feed(cache, table, target, state.version), sent, aim)) as records,
+        ):
+            done = _sending(publisher, table.name, records, sent, aim, say, left_out, skipped)
     return replace(done, topic=target.topic)
 
 
-def group(topology: Topology, target: Table) -> str:
-    """Return the consumer group that has a table's position; also the transactional id of its one producer."""
-    return f"tidetable/{topology.name}/{target.name}"
+@dataclass(frozen=True)
+class Record:
+    """A record to be sent, and its place; `timestamp` is in milliseconds since 1970."""
+
+    at: PublishedPosition
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
 
 
-def sent_of(kafka: Kafka, topology: Topology, target: Table, stable: bool = False) -> Sent | None:
-    """Return the position of a table's topic, from the group's offset; None if there is none, or it has expired.
-
-    `stable`: wait until a transaction that is being committed has ended.
-    """
-    assert target.topic is not None, "only what has a topic is published"
-    text = kafka.published(group(topology, target), target.topic, stable)
-    return None if text is None else Sent.from_json(text)
-
-
-def all_sent(kafka: Kafka, topology: Topology) -> dict[str, Sent | None]:
-    """Return the position of every topic that a topology publishes to, by the table's name."""
-    return {table.name: sent_of(kafka, topology, table) for table in topology.tables if table.topic is not None}
-
-
-def aged(sent: Sent, now: int) -> bool:
-    """Return whether a position must be committed again, before the broker expires it; `now` is in milliseconds."""
-    return now - sent.at >= AGED
-
-
-def unsent(path: str, name: str, sent: Sent | None) -> int:
-    """Return how many versions of a table its topic lacks; 1 for an empty topic, which begins with the whole table."""
-    state = positions.read(path, name)
-    if state is None or state.position.n == 0 or (sent is not None and _has_all(sent, state)):
-        return 0
-    if sent is None or sent.id != state.id:
-        return 1
-    return len(positions.changed(path, name, sent.version, state.own)) + (not sent.done)
-
-
-def _has_all(sent: Sent, state: State) -> bool:
-    """Return whether a topic has all rows of a table, up to our newest commit."""
-    return sent.done and sent.id == state.id and min(state.data_version, state.own) <= sent.version <= state.own
-
-
-def _at_the_tail(tail: Mapping[int, Mapping[str, str]], exactly_once: bool) -> Sent | None:
-    """Return the position of a topic from the headers of its newest records, by partition.
-
-    Without transactions any record of the last batch may be missing: the position is the start of the oldest version.
-    """
-    newest = [Sent.behind(headers) for headers in tail.values()]
-    if exactly_once:
-        return max(newest, key=lambda sent: (sent.version, sent.ordinal), default=None)
-    least = min(newest, key=lambda sent: sent.version, default=None)
-    return None if least is None else replace(least, ordinal=0, done=False)
-
-
-def _check_tail(topology: Topology, target: Table, sent: Sent | None, emptied: list[int]) -> None:
+def _check_tail(topology: Topology, target: Table, sent: PublishedPosition | None, emptied: list[int]) -> None:
     """Refuse to read the position from the newest records, if newer ones may have been removed.
 
     Kafka removes a partition's oldest records first, so a partition that has records of the table has its newest one.
@@ -300,60 +206,42 @@ def _check_tail(topology: Topology, target: Table, sent: Sent | None, emptied: l
             f"{topology.name}/{target.name}: how far topic {target.topic} is, is not known: group "
             f"{group(topology, target)} has no offset, which the broker forgets after a week, and records were removed "
             f"from {several} {', '.join(map(str, emptied))}, the newest that were published perhaps. They would be "
-            f"told again. {_remedy(target)}; or, if they may be told again, or none was published there, run "
+            f"told again. {remedy(target)}; or, if they may be told again, or none was published there, run "
             f"`tidetable publish {topology.name}.{target.name} --repeat`, which begins with {again}"
         )
 
 
-def _check(name: str, target: Table, sent: Sent | None, aim: Sent) -> None:
+def _check(name: str, target: Table, sent: PublishedPosition | None, aim: PublishedPosition) -> None:
     """Refuse to go on if the table was recreated, or if its key columns are not those of the topic's records."""
     if sent is None:
         return
     if sent.id != aim.id or sent.version > aim.version:
         raise InputChanged(
             f"topic {target.topic} holds version {sent.version} of a {name} that is no longer there: it was dropped "
-            f"and made anew, or an older copy was put in its place. {_remedy(target)}"
+            f"and made anew, or an older copy was put in its place. {remedy(target)}"
         )
     if sent.key not in ((), aim.key):
         raise PlanChanged(
             f"topic {target.topic} holds {name} by its key {', '.join(sent.key)}, which is {', '.join(aim.key)} now. "
-            f"{_remedy(target)}"
+            f"{remedy(target)}"
         )
-
-
-def _remedy(target: Table) -> str:
-    return f'Write .to("...") with the name of a new topic at {target.line}: it begins with the whole table'
-
-
-@contextmanager
-def _telling(name: str, target: Table) -> Iterator[None]:
-    """Raise Spark's errors about expired changes as `InputChanged`, with the name of the topic."""
-    try:
-        yield
-    except PySparkException as error:
-        if not condition(error).startswith(CHANGES_LOST):
-            raise
-        said = str(error).partition("\n\nJVM stacktrace:")[0]
-        raise InputChanged(
-            f"{name} no longer tells what topic {target.topic} does not have yet: {said}\n{_remedy(target)}"
-        ) from error
 
 
 def _sending(
     publisher: Publisher,
     name: str,
     records: Iterator[Record | None],
-    sent: Sent | None,
-    aim: Sent,
-    say: Callable[[Sent, int], None] | None,
+    sent: PublishedPosition | None,
+    aim: PublishedPosition,
+    say: Callable[[PublishedPosition, int], None] | None,
     left_out: Collection[Place],
     skipped: Collection[Place],
 ) -> Published:
     """Send records, and commit after every batch of them; the last commit has the position `aim`."""
     uncommitted, count, tombstones, transactions, skips = 0, 0, 0, 0, aim.skipped
-    behind: Sent | None = None
+    last: PublishedPosition | None = None
 
-    def commit(at: Sent) -> None:
+    def commit(at: PublishedPosition) -> None:
         publisher.commit(at.version, at.to_json())
         if say is not None:
             say(at, count)
@@ -366,24 +254,14 @@ def _sending(
                 at = replace(record.at, skipped=skips)
                 publisher.send(record.key, record.value, record.timestamp, at.headers(name))
                 uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
-            behind = replace(record.at, ordinal=record.at.ordinal + 1, skipped=skips)
+            last = replace(record.at, ordinal=record.at.ordinal + 1, skipped=skips)
         # None comes before a computation or a fetch, which may take longer than the transaction timeout.
-        if behind is not None and uncommitted >= (1 if record is None else BATCH):
-            commit(behind)
+        if last is not None and uncommitted >= (1 if record is None else BATCH):
+            commit(last)
             uncommitted, transactions = 0, transactions + 1
     aim = replace(aim, skipped=skips)
     commit(aim)
     return Published(name, "", "published", sent, aim, count, tombstones, transactions + 1)
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record to be sent, and its place; `timestamp` is in milliseconds since 1970."""
-
-    at: Sent
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None
 
 
 def _place(refused: RecordRefused) -> Place | None:
@@ -411,20 +289,16 @@ def _advice(topology: Topology, target: Table) -> str:
     )
 
 
-def _superseded(doors: Doors, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
+def _superseded(ports: Ports, topology: Topology, target: Table, refused: RecordRefused, place: Place) -> bool:
     """Return whether a table has another row, or none, at the key of a refused record by now."""
     if target.plan.is_stream or refused.key is None:
         return False
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    session = doors.engine.session()
-    try:
-        with _telling(name, target), keeping(session) as keeps:
-            return Feed(keeps, path, name, target, positions.version(path)).has_other(refused.key, place[0])
-    finally:
-        session.stop()
+    table = StoredTable.of(ports.lakehouse, topology.name, target.name)
+    with opened(ports.engine) as session, feed_errors(table.name, target), frame_cache(session) as cache:
+        return Feed(cache, table, target, table.version()).has_other(refused.key, place[0])
 
 
-def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | None]:
+def _records(feed: Feed, sent: PublishedPosition | None, aim: PublishedPosition) -> Generator[Record | None]:
     """Yield the records that a topic lacks, in order, and None before each computation and each fetch."""
     for pages, whole in feed.missing(sent, aim.version):
         yield None
@@ -442,7 +316,7 @@ def _records(feed: Feed, sent: Sent | None, aim: Sent) -> Generator[Record | Non
             yield from _unless_sent(sent, replace(aim, ordinal=rows, done=True, whole=whole), newest)
 
 
-def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
+def _unless_sent(sent: PublishedPosition | None, place: PublishedPosition, row: Row) -> Iterator[Record]:
     """Yield the record of a row at a place, unless the topic has it, because it has a part of its version."""
     version, key, value, timestamp = row
     begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, place.whole)
@@ -450,167 +324,5 @@ def _unless_sent(sent: Sent | None, place: Sent, row: Row) -> Iterator[Record]:
         yield Record(replace(place, version=version), _bytes(key), _bytes(value), timestamp)
 
 
-def _own_columns(schema: StructType) -> dict[str, DataType | str]:
-    """Return the columns of a stored table, type by name: the user's, and the bounds of windows."""
-    bounds = {column.name for column in WINDOW_BOUNDS}
-    return {field.name: field.dataType for field in schema if field.name in bounds or not field.name.startswith("_")}
-
-
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
-
-
-Place = tuple[int, int]
-"""The place of a record among those of its table: the version, and the number in it."""
-
-Pages = Callable[[], list["DataFrame"]]
-"""Computes frames of (version, key, value, timestamp in milliseconds), ordered, to be fetched one after the other."""
-
-
-@dataclass(frozen=True)
-class Feed:
-    """The changes of a stored table, by version, up to the version `newest`."""
-
-    keeps: Kept
-    path: str
-    name: str
-    target: Table
-    newest: int
-
-    def missing(self, sent: Sent | None, until: int) -> Iterator[tuple[Pages, bool]]:
-        """Yield what a topic lacks, in order: pages, and whether they have all rows of a version, not only changes."""
-        begins = sent is None or (sent.whole and not sent.done)
-        version = until if sent is None else sent.version
-        changed = self._changed(version if sent is None or begins or sent.done else version - 1)
-        if begins:
-            yield partial(self._all, version), True
-        replaced = max((one.version for one in changed if one.replaced), default=0)
-        for other in (one.version for one in changed if one.version <= min(replaced, until)):
-            begun = sent is not None and not sent.done and sent.version == other
-            yield partial(self._replacing, other, begun), False
-        if told := [one for one in changed if replaced < one.version <= until]:
-            yield partial(self._told, told), False
-
-    def has_other(self, key: bytes, version: int) -> bool:
-        """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
-        was, now = (
-            self._encoded(self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
-            for at in (version, self.newest)
-        )
-        return was.collect() != now.collect()
-
-    def _all(self, version: int) -> list[DataFrame]:
-        return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))
-
-    def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
-        return self._paged(self._ordered(self._net(self._difference(version, begun))))
-
-    def _told(self, told: list[Changed]) -> list[DataFrame]:
-        rows = self._ordered(self._changes(told))
-        few = sum(PAGE if one.rows is None else one.rows for one in told) < PAGE
-        return [rows] if few else self._paged(rows)
-
-    def _changes(self, told: list[Changed]) -> DataFrame:
-        """Return one row for every key and version that changed it, as `_net` does."""
-        feed = self.keeps.session.read.option("readChangeFeed", "true").option("startingVersion", told[0].version)
-        changes = feed.option("endingVersion", told[-1].version).format("delta").load(self.path)
-        return self._net(self._encoded(changes, F.col("_commit_version"), inserted()))
-
-    def _changed(self, since: int) -> list[Changed]:
-        try:
-            return positions.changed(self.path, self.name, since, self.newest)[::-1]
-        except InputChanged as error:
-            raise InputChanged(
-                f"the log of {self.name} was cleaned up behind version {since}, which is all that topic "
-                f"{self.target.topic} has. {_remedy(self.target)}"
-            ) from error
-
-    def _at(self, version: int) -> DataFrame:
-        return version_of(self.keeps.session, self.path, version)
-
-    def _difference(self, version: int, begun: bool) -> DataFrame:
-        """Return all rows before a version and all rows at it, encoded, from which `_net` finds the changes.
-
-        If the topic has a part of the version (`begun`), the rows have the columns of that version, not the present
-        ones: with other columns, other rows would differ.
-        """
-        before, after, key = self._at(version - 1), self._at(version), self.target.plan.key
-        types = [[dict(frame.dtypes).get(name) for name in key] for frame in (before, after)]
-        if types[0] != types[1]:
-            raise PlanChanged(
-                f"version {version} of {self.name} replaced its key, {', '.join(key)}, and topic {self.target.topic} "
-                f"has records of the former one. {_remedy(self.target)}"
-            )
-        own = _own_columns(after.schema) if begun else None
-        sides = (self._encoded(before, version, F.lit(False), own), self._encoded(after, version, F.lit(True), own))
-        return sides[0].unionByName(sides[1])
-
-    def _encoded(
-        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, DataType | str] | None = None
-    ) -> DataFrame:
-        """Return rows encoded as in the topic.
-
-        Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
-        struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
-        `_reached`. `columns` (type by name) replace the present columns of the plan.
-        """
-        plan = self.target.plan
-        columns = columns or {column.name: column.type or "string" for column in plan.columns}
-        encode = serde(self.target.produced.format)
-        value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
-        at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
-        # A version from before the table gained a column lacks it.
-        later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
-        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
-        if plan.is_stream:
-            value = F.when(~F.col("_deleted"), value)
-            by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
-            reached = F.coalesce("_reached", micros())
-            rows = rows.withColumn(
-                "_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0))
-            )
-        row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
-        return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
-
-    def _net(self, changes: DataFrame) -> DataFrame:
-        """Return one row for every key whose encoded row a version changed. Records of a stream are never deleted.
-
-        `_row` is the new row, or a tombstone with the key and timestamp of the old one.
-        """
-        was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
-        grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
-        net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
-        net = net.where("NOT (_was <=> _now)")
-        if self.target.plan.is_stream:
-            return net.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
-        gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
-        return net.withColumn("_row", F.coalesce("_now", gone))
-
-    def _ordered(self, rows: DataFrame) -> DataFrame:
-        """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
-
-        Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
-        table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
-        replaced.
-        """
-        commits = ("_batch", "_ordinal") if self.target.plan.of_changes else ()
-        place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
-        return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
-
-    def _paged(self, rows: DataFrame) -> list[DataFrame]:
-        """Compute ordered rows once, and return them as frames of at most `PAGE` rows each."""
-        numbered = self.keeps.keep(rows.withColumn("_number", F.monotonically_increasing_id()))
-        number = F.col("_number")  # grows in order; its upper bits are the partition, in which it begins at 0
-        parts = numbered.groupBy(F.shiftright(number, 33)).agg(F.min(number), F.max(number)).collect()
-        pages: list[tuple[int, int]] = []
-        room = 0
-        for _, begin, last in sorted(parts):
-            while begin <= last:
-                first, room = (begin, PAGE) if room == 0 else (pages.pop()[0], room)
-                until = min(last, begin + room - 1)
-                pages.append((first, until))
-                begin, room = until + 1, room - (until - begin + 1)
-        return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
-
-    def _placed(self) -> tuple[str, ...]:
-        return ("_batch", "_reached") if self.target.plan.is_stream else ()

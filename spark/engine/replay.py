@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark.engine.changes import Beginning, Between, Pinned, version_of
+from spark.engine.advance import advance
 from spark.engine.errors import ChangesExpired
-from spark.engine.stream import Clock, clocked, emitted
-from spark.operators.algebra import is_idle, present, touched
+from spark.engine.inputs.snapshot import DeltaSnapshot, version_of
+from spark.engine.inputs.span import IncrementalSpan, InitialSpan
+from spark.engine.inputs.stream_time import Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark.engine.doors import Doors
-    from spark.engine.kept import Kept
-    from spark.engine.position import Commit, Position
+    from spark.engine.inputs.frame_cache import FrameCache
+    from spark.engine.log.position import Position
+    from spark.engine.log.stored_table import Commit, StoredTable
+    from spark.engine.ports import Ports
     from spark.topology.topology import Table, Topology
 
 
@@ -24,7 +27,7 @@ SPANS = 50
 
 
 def replayed(
-    doors: Doors, keeps: Kept, topology: Topology, target: Table, path: str, commits: list[Commit]
+    ports: Ports, cache: FrameCache, topology: Topology, target: Table, table: StoredTable, commits: list[Commit]
 ) -> tuple[DataFrame, Clock]:
     """Return the rows and the clock of a table that keeps time, after the spans of all `commits` (newest first).
 
@@ -35,59 +38,55 @@ def replayed(
     """
     if commits[-1].position.n != 1:
         raise ChangesExpired(
-            f"{topology.name}/{target.name}: its log was cleaned up and begins with number {commits[-1].position.n}; "
+            f"{table.name}: its log was cleaned up and begins with number {commits[-1].position.n}; "
             f"the spans before it cannot be replayed"
         )
-    nothing = version_of(keeps.session, path, commits[-1].version, target.plan).where("false")
-    found, clock, was = nothing, Clock(), None
-    spans, kept = 0, len(keeps.frames)
-    for made in reversed(commits):
-        at = made.position
-        if was is None or (was.inputs, was.cut) != (at.inputs, at.cut):
-            found, clock = behind(doors, keeps, topology, target, found, was, at, clock)
+    rows = version_of(cache.session, table.path, commits[-1].version, target.plan).where("false")
+    clock, was = Clock(), None
+    spans, cached = 0, len(cache.frames)
+    for commit in reversed(commits):
+        position = commit.position
+        if was is None or (was.inputs, was.cut) != (position.inputs, position.cut):
+            rows, clock = after_span(ports, cache, topology, target, rows, was, position, clock)
             spans += 1
             if spans % SPANS == 0:
-                found = keeps.keep_instead(found, kept)
-        was = at
-    return found, clock
+                rows = cache.replace(rows, cached)
+        was = position
+    return rows, clock
 
 
-def behind(
-    doors: Doors,
-    keeps: Kept,
+def after_span(
+    ports: Ports,
+    cache: FrameCache,
     topology: Topology,
     target: Table,
     own: DataFrame,
     was: Position | None,
-    at: Position,
+    position: Position,
     clock: Clock | None = None,
 ) -> tuple[DataFrame, Clock]:
     """Return a table's rows and clock after the span from one position (None: from nothing) to a later one.
 
     The frame has the columns of `own`, the table's rows at the first position.
     """
-    span = span_between(doors, keeps, topology, own, was, at)
-    begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped, was.seen)
-    plan = target.plan
-    ended = clocked(plan, span, begun)[0] if plan.keeps_time else begun
-    span = span.at(begun.time, ended.time, begun.seen)
-    if plan.is_stream:
-        if is_idle(plan, span):
-            return own, ended
-        return own.unionByName(keeps.keep(emitted(target, span, at.n))), ended
-    written = touched(plan, span)
-    if written is None:
-        return own, ended
-    written = keeps.keep(written)
-    return own.join(written, list(plan.key), "left_anti").unionByName(present(written)), ended
+    span = span_between(ports, cache, topology, own, was, position)
+    if clock is None:
+        clock = Clock() if was is None else Clock(was.time, was.dropped, was.seen)
+    advanced = advance(topology, target, span, clock, position.n)
+    output = advanced.output
+    if output.frame is not None:
+        output = replace(output, frame=cache.cache(output.frame))
+    return output.applied(own, target.plan), advanced.clock
 
 
 def span_between(
-    doors: Doors, keeps: Kept, topology: Topology, own: DataFrame, was: Position | None, at: Position
-) -> Between | Beginning:
+    ports: Ports, cache: FrameCache, topology: Topology, own: DataFrame, was: Position | None, position: Position
+) -> IncrementalSpan | InitialSpan:
     """Return the span from one position (None: from nothing) to a later one; `own` has the rows at the first."""
-    now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
+
+    def at(one: Position) -> DeltaSnapshot:
+        return DeltaSnapshot(cache.session, ports.lakehouse, topology.name, one.inputs, one.cut, one.begun)
+
     if was is None:
-        return Beginning(now, own)
-    before = Pinned(keeps.session, doors.lakehouse, topology.name, was.inputs, was.cut, was.begun)
-    return Between(before, now, keeps, own)
+        return InitialSpan(at(position), own)
+    return IncrementalSpan(at(was), at(position), cache, own)

@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from spark.engine import position as positions
-from spark.engine.changes import version_of
-from spark.engine.definition import agreed
-from spark.engine.errors import CannotRestore, InputChanged, NotCommitted, condition
-from spark.engine.pin import Pins
-from spark.engine.step import CHANGES_LOST, Stepped, named, put_right, working
+from spark.engine.attempt import Stepped, attempting, changes_lost, message
+from spark.engine.errors import CannotRestore, InputChanged
+from spark.engine.inputs.pin import Pins
+from spark.engine.inputs.snapshot import version_of
+from spark.engine.log.commit import until_committed
+from spark.engine.log.definition import evolved
+from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
-    from spark.engine.doors import Doors
-    from spark.engine.position import Commit
+    from spark.engine.log.stored_table import Commit
+    from spark.engine.ports import Ports
     from spark.topology.topology import Table, Topology
-
-TRIES = 5  # lost races before a restore gives up
 
 
 def restore(
-    doors: Doors,
+    ports: Ports,
     topology: Topology,
     target: Table,
     run: str,
@@ -41,7 +40,7 @@ def restore(
     """Restore a table to our newest commit at or before a version or a time.
 
     Args:
-        doors: the interfaces to Spark, Kafka and the lake.
+        ports: the interfaces to Spark, Kafka and the lake.
         topology: the topology of the table.
         target: the table.
         run: the run that restores.
@@ -53,52 +52,53 @@ def restore(
             the version or time, is the same already, or lost the files of the version.
         InputChanged: the table was never computed.
         PlanChanged: the table was computed by another definition than the one given.
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     began = time.monotonic()
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
+    table = StoredTable.of(ports.lakehouse, topology.name, target.name)
     if target.plan.is_stream:
         raise CannotRestore(
-            f"{name} is a stream: consumers have its records already, and would receive them twice. "
+            f"{table.name} is a stream: consumers have its records already, and would receive them twice. "
             f"`tidetable rebuild {topology.name}.{target.name}` puts right what somebody changed in it"
         )
-    for _ in range(TRIES):
-        state = positions.read(path, name)
+
+    def once() -> Stepped | None:
+        state = table.state()
         if state is None:
-            raise InputChanged(f"{name} was never computed: run `tidetable run {topology.name}`")
-        commits = list(positions.every(path, name))
-        found = _chosen(name, state.version, commits, version, timestamp)
-        if found is commits[0] and state.data_version == found.data_version:
+            raise InputChanged(f"{table.name} was never computed: run `tidetable run {topology.name}`")
+        commits = list(table.all_commits())
+        chosen = _chosen(table.name, state.version, commits, version, timestamp)
+        if chosen is commits[0] and state.data_version == chosen.data_version:
             raise CannotRestore(
-                f"{name} is what it was in version {found.version}: no commit since changed it. Nothing was changed"
+                f"{table.name} is what it was in version {chosen.version}: no commit since changed it. Nothing was "
+                f"changed"
             )
-        state = agreed(doors, topology, target, state, run)
-        was = found.position
-        with named(topology, target), working(doors, topology, target, state, Pins(was.inputs, was.cut), run) as work:
-            back = replace(
-                work.position,
+        state = evolved(ports, topology, target, state, run)
+        was = chosen.position
+        with attempting(ports, topology, target, state, Pins(was.inputs, was.cut), run) as attempt:
+            position = replace(
+                attempt.position,
                 time=was.time,
                 dropped=was.dropped,
                 seen=was.seen,
                 lateness=was.lateness,
                 enforced=was.enforced,
-                restored=found.version,
+                restored=chosen.version,
                 gated=was.gated,
             )
+            rows = version_of(attempt.session, table.path, chosen.version, target.plan)
             try:
-                done = put_right(
-                    replace(work, position=back), version_of(work.session, path, found.version, target.plan)
-                )
+                return replace(attempt, position=position).replace_rows(rows)
             except PySparkException as error:
-                if not condition(error).startswith(CHANGES_LOST):
+                if not changes_lost(error):
                     raise
                 raise CannotRestore(
-                    f"the files of version {found.version} of {name} are no longer kept, a week by default: "
-                    f"{str(error).partition('JVM stacktrace:')[0].strip()}"
+                    f"the files of version {chosen.version} of {table.name} are no longer kept, a week by default: "
+                    f"{message(error).strip()}"
                 ) from error
-        if done is not None:
-            return replace(done, seconds=time.monotonic() - began)
-    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+
+    done = until_committed(table.name, once, f"stop the ticks of {topology.name}")
+    return replace(done, seconds=time.monotonic() - began)
 
 
 def _chosen(name: str, newest: int, commits: list[Commit], version: int | None, timestamp: int | None) -> Commit:

@@ -1,7 +1,8 @@
 """One tick: capture the cut once, land every topic to it, step every table in topological order, then publish.
 
-Steps read what has landed, or the part of it that `spark.engine.sync` releases. If a topic did not land, the tables
-that are computed from it wait, because their other topics would run ahead of it. With `max_task_idle_ms=-1` they step.
+Steps read what has landed, or the part of it that `spark.engine.time_sync` releases. If a topic did not land, the
+tables that are computed from it wait, because their other topics would run ahead of it. With `max_task_idle_ms=-1` they
+step.
 No table waits for publishing: a topic that cannot be reached gets the missing records in a later tick.
 """
 
@@ -14,23 +15,24 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from spark.engine import position as positions
+from spark.engine.attempt import Stepped
 from spark.engine.errors import EngineError, SparkFailed, cause, engine_died
 from spark.engine.land import Landed, capture, land
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 from spark.engine.publish import Published, publish
-from spark.engine.repair import step_or_rebuild
-from spark.engine.step import Gate, Stepped
-from spark.engine.sync import Waiting, behind, release, waiting
+from spark.engine.rebuild import step_or_rebuild
+from spark.engine.time_sync import Waiting, release, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from spark.engine.doors import Doors
+    from spark.engine.gate import Gate
+    from spark.engine.ports import Ports
     from spark.topology.topology import Source, Table, Topology
 
 Failed = EngineError | KafkaUnavailable | TopicMissing
-Told = Landed | Stepped | Published | Failed
+TickEvent = Landed | Stepped | Published | Failed
 
 AT_ONCE = 2  # independent landings or steps that run concurrently: a third faster on two cores, measured
 
@@ -51,49 +53,48 @@ class Ticked:
 
 
 def tick(
-    doors: Doors,
+    ports: Ports,
     topology: Topology,
     run: str,
     gates: Mapping[str, Gate] | None = None,
-    say: Callable[[Told], None] | None = None,
+    say: Callable[[TickEvent], None] | None = None,
 ) -> Ticked:
     """Land, step and publish everything once; calls `say` with the result of each landing, step and topic as it ends.
 
     A table that fails does not stop the others: the tables that read it wait at its last version.
     """
-    cut = capture(doors.kafka, topology)
+    cut = capture(ports.kafka, topology)
     landed: list[Landed] = []
     stepped: list[Stepped] = []
     published: list[Published] = []
     failed: dict[str, Failed] = {}
-    names, topics = [source.landing for source in topology.sources], behind(topology)
+    names, topics = [source.landing for source in topology.sources], topology.source_topics
 
-    def tell(done: Told) -> None:
+    def tell(done: TickEvent) -> None:
         if say is not None:
             say(done)
 
     def landing(source: Source) -> None:
         with _failing(source.landing):
-            landed.append(land(doors, topology, source, cut, run))
+            landed.append(land(ports, topology, source, cut, run))
             tell(landed[-1])
 
     def stepping(table: Table) -> None:
         unlanded = tuple(name for name in names if name in failed and topics[name] & topics[table.name])
         with _failing(table.name):
             if unlanded and topology.settings.max_task_idle_ms >= 0:
-                state = positions.read(
-                    doors.lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}"
-                )
-                stepped.append(Stepped(f"{topology.name}/{table.name}", "waiting", state, state, unlanded))
+                stored = StoredTable.of(ports.lakehouse, topology.name, table.name)
+                state = stored.state()
+                stepped.append(Stepped(stored.name, "waiting", state, state, unlanded))
                 tell(stepped[-1])
                 return
             gate = gates.get(table.name) if gates is not None else None
-            stepped.append(step_or_rebuild(doors, topology, table, run, gate))
+            stepped.append(step_or_rebuild(ports, topology, table, run, gate))
             tell(stepped[-1])
 
     def publishing(table: Table) -> None:
         with _failing(f"kafka/{table.topic}", KafkaUnavailable, TopicMissing):
-            published.append(publish(doors, topology, table))
+            published.append(publish(ports, topology, table))
             tell(published[-1])
 
     @contextmanager
@@ -113,18 +114,8 @@ def tick(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(landing, topology.sources))
         with _failing("time_sync"):
-            release(doors, topology, run)
-        for level in levels(topology):
+            release(ports, topology, run)
+        for level in topology.levels:
             list(pool.map(stepping, level))
         list(pool.map(publishing, [table for table in topology.tables if table.topic is not None]))
-    return Ticked(landed, stepped, failed, waiting(doors.lakehouse, topology), published)
-
-
-def levels(topology: Topology) -> Iterator[list[Table]]:
-    """Yield the tables in groups: the tables of a group read only landings, and tables of earlier groups."""
-    waiting = list(topology.tables)
-    while waiting:
-        names = {table.name for table in waiting}
-        level = [table for table in waiting if not names & {scan.table for scan in table.inputs}]
-        yield level
-        waiting = [table for table in waiting if table not in level]
+    return Ticked(landed, stepped, failed, waiting(ports.lakehouse, topology), published)

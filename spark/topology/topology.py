@@ -53,6 +53,29 @@ class Topology:
             raise self._missing(f"table {name!r}", [table.name for table in self.tables])
         return found
 
+    @property
+    def source_topics(self) -> dict[str, set[str]]:
+        """The topics that every landing and every table is computed from, by its name."""
+        topics = {source.landing: {source.topic} for source in self.sources}
+        for table in self.tables:
+            topics[table.name] = set().union(*(topics[scan.table] for scan in table.inputs))
+        return topics
+
+    @property
+    def levels(self) -> tuple[tuple[Table, ...], ...]:
+        """The tables in groups: the tables of a group read only landings, and tables of earlier groups."""
+        found, waiting = [], list(self.tables)
+        while waiting:
+            names = {table.name for table in waiting}
+            level = tuple(table for table in waiting if not names & {scan.table for scan in table.inputs})
+            found.append(level)
+            waiting = [table for table in waiting if table not in level]
+        return tuple(found)
+
+    def drops_records(self, table: Table) -> bool:
+        """Whether a table without stream time may drop records of a stream."""
+        return table.plan.drops_records({source.landing for source in self.sources if source.kind == "stream"})
+
     def downstream(self, name: str) -> tuple[Table, ...]:
         """The tables that are computed from one, directly or not, in order."""
         found = {name: self.table(name)}

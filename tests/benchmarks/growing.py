@@ -25,7 +25,7 @@ from tests.benchmarks.shop import ORDER, customer, order, produce, shop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark.engine.step import Stepped
+    from spark.engine.attempt import Stepped
     from spark.topology import Topology
     from tests.benchmarks.measure import Bench
 
@@ -220,7 +220,7 @@ def _cost(bench: Bench, do: Callable[[], object]) -> Cost:
 
 def _stepped(bench: Bench, topology: Topology, name: str) -> Cost:
     done: list[Stepped] = []
-    cost = _cost(bench, lambda: done.append(step(bench.doors, topology, topology.table(name), "bench")))
+    cost = _cost(bench, lambda: done.append(step(bench.ports, topology, topology.table(name), "bench")))
     assert done[0].outcome == "stepped", done
     return cost
 
@@ -229,9 +229,9 @@ def _inputs(bench: Bench, topology: Topology) -> dict[str, Stepped]:
     """Land and step the topics; by their names without the size."""
     cut, done = capture(bench.kafka, topology), {}
     for source in topology.sources:
-        land(bench.doors, topology, source, cut, "bench")
+        land(bench.ports, topology, source, cut, "bench")
         name = source.topic.partition("-")[0]
-        done[name] = step(bench.doors, topology, topology.table(source.topic), "bench")
+        done[name] = step(bench.ports, topology, topology.table(source.topic), "bench")
     return done
 
 

@@ -34,7 +34,7 @@ def run(bench: Bench) -> list[Row]:
     produce(bench.kafka, CUSTOMERS, ((n, customer(rng, n)) for n in range(100)))
     produce(bench.kafka, ORDERS, ((n, order(rng, 100)) for n in range(bench.scaled(PUBLISHED))))
     made = shop("guarantee", ORDERS, CUSTOMERS)
-    tick(bench.doors, made, "bench")
+    tick(bench.ports, made, "bench")
     found = _publishing(bench, made)
     keys = range(bench.scaled(PUBLISHED), bench.scaled(LANDED))
     produce(bench.kafka, ORDERS, ((n, order(rng, 100)) for n in bench.progress(keys, "producing orders")))
@@ -49,7 +49,7 @@ def _publishing(bench: Bench, made: Topology) -> list[Row]:
             topic = f"gu-{guarantee}-{turn}"
             bench.kafka.create_topic(topic, 4)
             settings = replace(made.settings, processing_guarantee=guarantee)
-            done = publish(bench.doors, replace(made, settings=settings), replace(made.table("enriched"), topic=topic))
+            done = publish(bench.ports, replace(made, settings=settings), replace(made.table("enriched"), topic=topic))
             assert done.records == bench.scaled(PUBLISHED)
             if turn >= WARM_UP:
                 seconds[guarantee].append(done.seconds)
@@ -74,12 +74,12 @@ def _landing(bench: Bench) -> list[Row]:
         start = dict.fromkeys(ends, 0)
         nothing = {topic: replace(at, offsets=dict.fromkeys(at.offsets, 0)) for topic, at in cut.items()}
         # Both tables are there before the clock runs: a topic is created once and landed for years.
-        land(bench.doors, made, source, nothing, "bench")
+        land(bench.ports, made, source, nothing, "bench")
         _appended(bench, source, turn, start, start)
         for fence in (True, False) if turn % 2 else (False, True):
             began = time.monotonic()
             if fence:
-                assert land(bench.doors, made, source, cut, "bench").records == count
+                assert land(bench.ports, made, source, cut, "bench").records == count
             else:
                 _appended(bench, source, turn, start, ends)
             if turn >= WARM_UP:

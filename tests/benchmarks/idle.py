@@ -24,7 +24,7 @@ def run(bench: Bench) -> list[Row]:
     tables[0].join(tables[1], on="f", select=["left.*"]).materialize("joined")
     tables[2].filter("f > 0").materialize("filtered")
     topology = builder.build()
-    tick(bench.doors, topology, "bench")
+    tick(bench.ports, topology, "bench")
     seconds = []
     for _ in bench.turns("idle ticks"):
         began = time.monotonic()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine import position as positions
 from spark.engine.land import capture, land
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.step import step
 from tests.benchmarks.measure import Row, row
 from tests.benchmarks.shop import customer, order, produce, shop
@@ -42,7 +42,7 @@ def run(bench: Bench) -> list[Row]:
     produce(bench.kafka, "fk-customers", ((n, customer(rng, n)) for n in range(customers)))
     _inputs(bench, topology)
     enriched = topology.table("enriched")
-    step(bench.doors, topology, enriched, "bench")
+    step(bench.ports, topology, enriched, "bench")
     session = bench.engine.session()
     hand = bench.lakehouse.table(NAME, "by_hand")
     session.read.format("delta").load(bench.lakehouse.table(NAME, "enriched")).write.format("delta").option(
@@ -89,7 +89,7 @@ def _turns(
         _inputs(bench, topology)
         after = {name: _version(path, f"fk-{name}") for name, path in tables.items()}
         began = time.monotonic()
-        done = step(bench.doors, topology, topology.table("enriched"), "bench")
+        done = step(bench.ports, topology, topology.table("enriched"), "bench")
         middle = time.monotonic()
         assert done.outcome == "stepped", done
         merge_by_hand(session, by_hand(session, tables, before, after), hand)
@@ -103,12 +103,12 @@ def _turns(
 def _inputs(bench: Bench, topology: Topology) -> None:
     cut = capture(bench.kafka, topology)
     for source in topology.sources:
-        land(bench.doors, topology, source, cut, "bench")
-        step(bench.doors, topology, topology.table(source.topic), "bench")
+        land(bench.ports, topology, source, cut, "bench")
+        step(bench.ports, topology, topology.table(source.topic), "bench")
 
 
 def _version(path: str, name: str) -> int:
-    state = positions.read(path, f"{NAME}/{name}")
+    state = StoredTable(f"{NAME}/{name}", path).state()
     assert state is not None
     return state.data_version
 

@@ -41,10 +41,10 @@ def run(bench: Bench) -> list[Row]:
         start = dict.fromkeys(ends, 0)
         nothing = {topic: replace(at, offsets=dict.fromkeys(at.offsets, 0)) for topic, at in cut.items()}
         # Both tables are there before the clock runs: a topic is created once and landed for years.
-        land(bench.doors, topology, source, nothing, "bench")
+        land(bench.ports, topology, source, nothing, "bench")
         _by_hand(bench, turn, 1, start, start)
         began = time.monotonic()
-        land(bench.doors, topology, source, cut, "bench")
+        land(bench.ports, topology, source, cut, "bench")
         landed = time.monotonic()
         _by_hand(bench, turn, 2, start, ends)
         ours.append(landed - began)

@@ -18,7 +18,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
-from spark.engine.doors import Doors
+from spark.engine.ports import Ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,14 +95,14 @@ class Bench:
         return Lakehouse(str(self.lake))
 
     @cached_property
-    def doors(self) -> Doors:
+    def ports(self) -> Ports:
         """Everything outside."""
-        return Doors(self.engine, self.lakehouse, self.kafka)
+        return Ports(self.engine, self.lakehouse, self.kafka)
 
     @cached_property
-    def idle_doors(self) -> Doors:
+    def idle_doors(self) -> Ports:
         """Everything outside but the engine."""
-        return Doors(NoEngine(), self.lakehouse, self.kafka)
+        return Ports(NoEngine(), self.lakehouse, self.kafka)
 
     def scaled(self, count: int) -> int:
         """A number of records, smaller where only the benchmark itself is tried."""

@@ -15,7 +15,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
-from spark.engine import position as positions
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.tick import tick
 from tests.benchmarks.measure import Row, row
 from tests.benchmarks.shop import customer, order, produce, shop
@@ -38,7 +38,7 @@ def run(bench: Bench) -> list[Row]:
     keys = bench.progress(range(orders), "producing orders")
     produce(bench.kafka, ORDERS, ((n, order(rng, customers)) for n in keys))
     produce(bench.kafka, CUSTOMERS, ((n, customer(rng, n)) for n in range(customers)))
-    tick(bench.doors, made, "bench")
+    tick(bench.ports, made, "bench")
     seconds = []
     for turn in bench.turns("recovery"):
         assert {done.outcome for done in tick(bench.idle_doors, made, "idle").stepped} == {"idle"}
@@ -83,13 +83,13 @@ def _client(bench: Bench) -> subprocess.Popen[bytes]:
 
 
 def _version(bench: Bench, made: Topology, name: str) -> int:
-    return positions.version(bench.lakehouse.table(made.name, name))
+    return StoredTable("", bench.lakehouse.table(made.name, name)).version()
 
 
 def client(lake: Path) -> None:
     """Tick once, whatever has to be started for it."""
     tidetable = Tidetable(Engine(lake, cores="2"), Lakehouse(str(lake)), EmbeddedKafka(lake))
-    done = tick(tidetable.doors(), declared(), f"client-{os.getpid()}")
+    done = tick(tidetable.ports(), declared(), f"client-{os.getpid()}")
     assert done.failed == {}, done.failed
 
 

@@ -16,7 +16,7 @@ from tests.benchmarks.measure import Row, row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark.engine.position import Cut
+    from spark.engine.log.position import Cut
     from spark.topology import Topology
     from tests.benchmarks.measure import Bench
 
@@ -97,12 +97,12 @@ def _turn(bench: Bench, topology: Topology) -> dict[str, float]:
     tables = {topic: at for topic, at in cut.items() if topic.endswith(("/prices", "/products"))}
     _land(bench, topology, {**nothing, **tables})
     for table in topology.tables:
-        step(bench.doors, topology, table, "bench")
+        step(bench.ports, topology, table, "bench")
     took = _land(bench, topology, cut)
     seconds = {"clicks": took["clicks"]}
     for table in topology.tables:
         began = time.monotonic()
-        step(bench.doors, topology, table, "bench")
+        step(bench.ports, topology, table, "bench")
         seconds[table.name] = time.monotonic() - began
     return {name: seconds[name] for name in ("clicks", *DRIVEN)}
 
@@ -111,7 +111,7 @@ def _land(bench: Bench, topology: Topology, cut: Cut) -> dict[str, float]:
     took = {}
     for source in topology.sources:
         began = time.monotonic()
-        land(bench.doors, topology, source, cut, "bench")
+        land(bench.ports, topology, source, cut, "bench")
         took[source.topic] = time.monotonic() - began
     return took
 
@@ -121,7 +121,7 @@ def _ticks(bench: Bench, rng: random.Random) -> list[Row]:
     topology = declared("ticking")
     _land(bench, topology, capture(bench.kafka, topology))
     for table in topology.tables:
-        step(bench.doors, topology, table, "bench")
+        step(bench.ports, topology, table, "bench")
     seconds: dict[str, list[float]] = {name: [] for name in DRIVEN}
     for tick in bench.progress(range(TICKS), "ticks"):
         for topic in ("clicks", "views", "buys"):
@@ -131,7 +131,7 @@ def _ticks(bench: Bench, rng: random.Random) -> list[Row]:
         _land(bench, topology, capture(bench.kafka, topology))
         for table in topology.tables:
             began = time.monotonic()
-            step(bench.doors, topology, table, "bench")
+            step(bench.ports, topology, table, "bench")
             if table.name in DRIVEN:
                 seconds[table.name].append(time.monotonic() - began)
     return [

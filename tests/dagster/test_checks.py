@@ -15,10 +15,11 @@ from assets.gates import Failure, SuiteGate, Verdict, meant, together
 from assets.lag import Standing
 from assets.suites import Expectation, Suite
 from dagster_project import cli, told
+from spark.engine.attempt import Stepped
 from spark.engine.check import Checked
 from spark.engine.errors import InputChanged
-from spark.engine.position import Gated, Position, State
-from spark.engine.step import Stepped
+from spark.engine.log.position import Gated, Position
+from spark.engine.log.stored_table import State
 from spark.topology import Consumed, StreamsBuilder
 
 NOT_NULL = "expect_column_values_to_not_be_null"

@@ -20,10 +20,10 @@ from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
-from spark.engine import publish as publishing
-from spark.engine.doors import Doors
 from spark.engine.land import capture
-from spark.engine.publish import all_sent
+from spark.engine.ports import Ports
+from spark.engine.publishing import position
+from spark.engine.publishing.position import published_positions
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -84,7 +84,7 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
 ) -> None:
     items, copies = topic("items"), topic("copies", 2)
     writes, reads = pair(items, copies)
-    tidetable, doors = Tidetable(engine, lakehouse, kafka), Doors(engine, lakehouse, kafka)
+    tidetable, ports = Tidetable(engine, lakehouse, kafka), Ports(engine, lakehouse, kafka)
     defs, instance = definitions([writes, reads], tidetable, {}), dg.DagsterInstance.ephemeral()
 
     def tick(topology: Topology) -> dg.ExecuteInProcessResult:
@@ -96,7 +96,7 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
     def rows(topology: Topology, name: str) -> list[object]:
         session = engine.session()
         try:
-            stored = session.read.format("delta").load(lake.path(doors, topology, name))
+            stored = session.read.format("delta").load(lake.path(ports, topology, name))
             return sorted(stored.drop("_topic", "_partition", "_offset").collect(), key=str)
         finally:
             session.stop()
@@ -118,9 +118,9 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
     assert rows(reads, copies) == rows(writes, "kept") != []
 
     send(kafka, items, Record({"id": "k1", "n": 1}, None), Record({"id": "k2", "n": 2}, VALUES[0]))
-    lake.land_all(doors, writes)
-    lake.step_all(doors, writes)
-    standing = standings(lakehouse, writes, capture(kafka, writes), all_sent(kafka, writes))[-1]
+    lake.land_all(ports, writes)
+    lake.step_all(ports, writes)
+    standing = standings(lakehouse, writes, capture(kafka, writes), published_positions(kafka, writes))[-1]
     assert (standing.unsent, standing.behind, set((standing.lag or {}).values())) == (1, True, {0})
     assert json.loads(json.dumps(standing_json(standing)))["versions_behind"] == 1
     [grid] = standing_shown(writes.name, [standing])
@@ -147,7 +147,7 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
 
     # Nothing is new, but the broker would forget in a few days how far the topic is.
     assert followed() == []
-    monkeypatch.setattr(publishing, "AGED", 0)
+    monkeypatch.setattr(position, "RECOMMIT_MS", 0)
     assert isinstance(sensor(context), dg.RunRequest)
     assert followed() == ["ticked"]
     (made,) = tick(writes).asset_materializations_for_node(f"kafka__{copies.replace('-', '_')}")

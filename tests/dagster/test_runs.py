@@ -24,8 +24,8 @@ from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
+from spark.engine.log.position import Gated
 from spark.engine.offsets import TopicOffsets
-from spark.engine.position import Gated
 from spark.topology import Consumed, StreamsBuilder, Topology
 
 # Great Expectations', while it is imported.

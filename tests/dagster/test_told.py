@@ -10,9 +10,10 @@ from assets.lag import Standing
 from dagster_project import cli
 from dagster_project.told import older, quarantine_grid, standing_shown
 from spark.engine.counts import Counted
-from spark.engine.late import Late
-from spark.engine.position import Input, Position, State
-from spark.engine.publish import Sent
+from spark.engine.dropped_records import DroppedRecords
+from spark.engine.log.position import Input, Position
+from spark.engine.log.stored_table import State
+from spark.engine.publishing.position import PublishedPosition
 from spark.engine.quarantine import Undecodable
 
 
@@ -25,7 +26,7 @@ def standings() -> list[Standing]:
         position = Position(name, "e", 7, "run", {}, inputs, 1_204, dropped=dropped, begun={"orders": 5})
         return State("id", 1_204, 1_204, position, {}, {})
 
-    sent = Sent("id", "e", 1_201, done=True)
+    sent = PublishedPosition("id", "e", 1_201, done=True)
     counted = Counted(12_000_000, 11_999_000, 988, 12, 12_000_000, {"the key is null": 12})
     landing = Standing("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
     tables = [
@@ -66,5 +67,5 @@ def test_what_a_record_holds_is_one_line_that_no_terminal_obeys() -> None:
 
 
 def test_dropped_records_that_are_older_than_the_log_are_counted() -> None:
-    assert older(Late([], {"late": 3})) == ["3 older: late; the log was cleaned up, and does not tell which"]
-    assert older(Late([])) == []
+    assert older(DroppedRecords([], {"late": 3})) == ["3 older: late; the log was cleaned up, and does not tell which"]
+    assert older(DroppedRecords([])) == []

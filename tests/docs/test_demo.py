@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from resources.lakehouse import Lakehouse
-from spark.engine import position as positions
+from spark.engine.log.stored_table import StoredTable
 
 
 def test_the_demo_ends_with_every_audit_holding_and_goes_on_when_run_again(own_lake: Path) -> None:
@@ -16,12 +16,12 @@ def test_the_demo_ends_with_every_audit_holding_and_goes_on_when_run_again(own_l
     assert "1 in quarantine" in first
     assert first.count("with a value") == 4, "a line for every topic"
     assert first.count(": holds") == 7
-    was = positions.read(lakehouse.table("shop", "orders"), "shop/orders")
+    was = StoredTable("shop/orders", lakehouse.table("shop", "orders")).state()
 
     second = demo()
     assert "going on after" in second
     assert second.count(": holds") == 7
-    now = positions.read(lakehouse.table("shop", "orders"), "shop/orders")
+    now = StoredTable("shop/orders", lakehouse.table("shop", "orders")).state()
     assert was is not None
     assert now is not None
     assert now.position.n > was.position.n

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.doors import Doors
+from spark.engine.ports import Ports
 from tests.engine import shop
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def doors(engine: Engine, lakehouse: Lakehouse, kafka: Kafka) -> Doors:
+def ports(engine: Engine, lakehouse: Lakehouse, kafka: Kafka) -> Ports:
     """Everything outside."""
-    return Doors(engine, lakehouse, kafka)
+    return Ports(engine, lakehouse, kafka)
 
 
 @pytest.fixture(scope="session")
 def story(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> shop.Story:
     """The shop after all its waves. Nobody changes it: tests that do take a copy."""
-    return shop.tell(doors, kafka, topic, tmp_path_factory.mktemp("waves"))
+    return shop.tell(ports, kafka, topic, tmp_path_factory.mktemp("waves"))
 
 
 @pytest.fixture

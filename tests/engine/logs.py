@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark.engine.position import ANCHOR, Position, app
-from spark.engine.table import DEFINITION
+from spark.engine.log.position import ANCHOR, Position
+from spark.engine.log.table import DEFINITION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ def write(
         if entry.anchor is not None or version == 0:
             actions.append({"metaData": _metadata(entry.anchor, table_id, properties or {})})
         if entry.position is not None and entry.position.n > 0 and entry.fenced:
-            actions.append({"txn": {"appId": app(entry.position), "version": entry.position.n}})
+            actions.append({"txn": {"appId": entry.position.app_id, "version": entry.position.n}})
         text = "\n".join(json.dumps(action) for action in actions)
         (log / f"{version:020}.json").write_text(text)
     return path

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
-    from spark.engine.step import Stepped
+    from spark.engine.attempt import Stepped
+    from spark.engine.ports import Ports
 
 Rows = dict[Key, Row]
 DERIVED = ("enriched", "titled", "looked_up", "chained")
@@ -257,7 +257,7 @@ class Wave:
     ticked: Ticked
     expected: dict[str, Rows]
     versions: dict[str, int]
-    doors: Doors
+    ports: Ports
 
     def stepped(self, name: str) -> Stepped:
         """What the tick did to a table."""
@@ -282,7 +282,7 @@ class Story:
         return list(self.waves.values())[-1]
 
 
-def tell(doors: Doors, kafka: Kafka, topic: Callable[..., str], snapshots: Path) -> Story:
+def tell(ports: Ports, kafka: Kafka, topic: Callable[..., str], snapshots: Path) -> Story:
     """Live through all waves, one tick each, and keep a copy of the lake after each."""
     shop, rng = open_shop(kafka, topic), random.Random(7)
     waves = {}
@@ -290,12 +290,12 @@ def tell(doors: Doors, kafka: Kafka, topic: Callable[..., str], snapshots: Path)
         wave(shop)
         if name != "nothing":
             noise(shop, rng)
-        ticked = tick(doors, shop.topology, run=name)
+        ticked = tick(ports, shop.topology, run=name)
         assert ticked.failed == {}
         waves[name] = Wave(
             ticked,
             shop.expected(),
-            {table: lake.versions(doors, shop.topology, table) for table in shop.names()},
-            lake.copied(doors, shop.topology, snapshots / name),
+            {table: lake.versions(ports, shop.topology, table) for table in shop.names()},
+            lake.copied(ports, shop.topology, snapshots / name),
         )
     return Story(shop, waves)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine import table
-from spark.engine.doors import Doors
+from spark.engine.audit import audit
 from spark.engine.errors import PlanChanged
-from spark.engine.repair import audit, rebuild
+from spark.engine.log import table
+from spark.engine.ports import Ports
+from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
-    from spark.engine.position import State
+    from spark.engine.log.stored_table import State
 
 
 Waves = list[list[tuple[int, Row | None]]]
@@ -76,7 +77,7 @@ def test_groups_and_outer_joins_follow_their_topics_and_every_version_is_its_que
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
     made = topology(topic("orders"), topic("notes"))
-    doors = Doors(engine, lakehouse, kafka)
+    ports = Ports(engine, lakehouse, kafka)
     orders: dict[int, Row] = {}
     notes: dict[int, Row] = {}
     for number, waves in enumerate(zip(ORDERS, NOTES, strict=True)):
@@ -86,19 +87,19 @@ def test_groups_and_outer_joins_follow_their_topics_and_every_version_is_its_que
             for key in dict(wave):
                 if dict(wave)[key] is None:
                     newest.pop(key, None)
-        ticked = tick(doors, made, f"wave {number}")
+        ticked = tick(ports, made, f"wave {number}")
         assert ticked.failed == {}
-        assert lake.rows(doors, made, "sales") == sales(orders)
+        assert lake.rows(ports, made, "sales") == sales(orders)
         sizes = Counter(row["orders"] for row in sales(orders).values())
-        assert lake.rows(doors, made, "sizes") == {size: {"countries": count} for size, count in sizes.items()}
+        assert lake.rows(ports, made, "sizes") == {size: {"countries": count} for size, count in sizes.items()}
         nothing: Row = {"country": None, "note": None}
-        assert lake.rows(doors, made, "noted") == {
+        assert lake.rows(ports, made, "noted") == {
             key: {"country": orders.get(key, nothing)["country"], "note": notes.get(key, nothing)["note"]}
             for key in orders | notes
         }
         # One of them a wave, since an audit costs more than a step.
-        assert audit(doors, made, made.table(("sales", "sizes", "noted")[number % 3])).holds
-    again = tick(doors, made, "again")
+        assert audit(ports, made, made.table(("sales", "sizes", "noted")[number % 3])).holds
+    again = tick(ports, made, "again")
     assert {done.outcome for done in again.stepped} == {"idle"}
 
 
@@ -114,40 +115,40 @@ def counted(orders: str, value: str) -> Topology:
 def test_groups_go_on_when_their_topic_gains_a_column_although_no_record_has_it_yet(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    name, doors = topic("orders"), Doors(engine, lakehouse, kafka)
+    name, ports = topic("orders"), Ports(engine, lakehouse, kafka)
     before, after = counted(name, "country string"), counted(name, "country string, note string")
     send(kafka, name, Record(1, {"country": "AT"}), Record(2, {"country": "FR"}))
-    assert tick(doors, before, "before").failed == {}
-    rebuild(doors, after, after.table(name), "rebuild")
-    assert lake.rows(doors, after, name) == {1: {"country": "AT", "note": None}, 2: {"country": "FR", "note": None}}
+    assert tick(ports, before, "before").failed == {}
+    rebuild(ports, after, after.table(name), "rebuild")
+    assert lake.rows(ports, after, name) == {1: {"country": "AT", "note": None}, 2: {"country": "FR", "note": None}}
     send(kafka, name, Record(1, {"country": "FR", "note": "moved"}))
-    assert tick(doors, after, "after").failed == {}
-    assert lake.rows(doors, after, "counted") == {"FR": {"count": 2}}
-    assert audit(doors, after, after.table("counted")).holds
+    assert tick(ports, after, "after").failed == {}
+    assert lake.rows(ports, after, "counted") == {"FR": {"count": 2}}
+    assert audit(ports, after, after.table("counted")).holds
 
 
 @pytest.mark.thorough
 def test_a_table_that_another_run_computed_meanwhile_is_gone_on_from(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, doors = topic("orders"), Doors(engine, lakehouse, kafka)
+    name, ports = topic("orders"), Ports(engine, lakehouse, kafka)
     made = counted(name, "country string")
     send(kafka, name, Record(1, {"country": "AT"}))
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     create = table.create
 
     def late(*arguments: Any) -> State:
         """Another run, further on, is through before this one creates the table."""
         monkeypatch.undo()
         send(kafka, name, Record(1, {"country": "FR"}))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, name, run="other")
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, name, run="other")
         return create(*arguments)
 
     monkeypatch.setattr(table, "create", late)
-    assert step(doors, made, made.table(name), "late").outcome == "idle"
-    assert lake.rows(doors, made, name) == {1: {"country": "FR"}}
-    assert lake.state(doors, made, name).position.run == "other"
+    assert step(ports, made, made.table(name), "late").outcome == "idle"
+    assert lake.rows(ports, made, name) == {1: {"country": "FR"}}
+    assert lake.state(ports, made, name).position.run == "other"
 
 
 def summed(items: str, amount: str) -> Topology:
@@ -162,17 +163,17 @@ def summed(items: str, amount: str) -> Topology:
 def test_an_input_whose_types_changed_is_refused_until_a_rebuild(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    name, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    name, ports = topic("items"), Ports(engine, lakehouse, kafka)
     whole, halves = summed(name, "cast(qty AS bigint)"), summed(name, "cast(qty / 2 AS decimal(14,2))")
     send(kafka, name, Record(1, {"shop": "a", "qty": 2}))
-    assert tick(doors, whole, "whole").failed == {}
-    rebuild(doors, halves, halves.table("priced"), "rebuild")
+    assert tick(ports, whole, "whole").failed == {}
+    rebuild(ports, halves, halves.table("priced"), "rebuild")
     send(kafka, name, Record(2, {"shop": "a", "qty": 3}))
-    failed = tick(doors, halves, "halves").failed["totals"]
+    failed = tick(ports, halves, "halves").failed["totals"]
     assert isinstance(failed, PlanChanged)
     assert "  total: bigint, now decimal(" in str(failed)
     assert "shop: string" not in str(failed)
-    assert lake.rows(doors, halves, "totals") == {"a": {"total": 2}}
-    rebuild(doors, halves, halves.table("totals"), "rebuild")
-    assert lake.rows(doors, halves, "totals") == {"a": {"total": Decimal("2.50")}}
-    assert audit(doors, halves, halves.table("totals")).holds
+    assert lake.rows(ports, halves, "totals") == {"a": {"total": 2}}
+    rebuild(ports, halves, halves.table("totals"), "rebuild")
+    assert lake.rows(ports, halves, "totals") == {"a": {"total": Decimal("2.50")}}
+    assert audit(ports, halves, halves.table("totals")).holds

@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 
 from assets.metadata import of_step
 from dagster_project.told import line
+from spark.engine.audit import Audited
 from spark.engine.compact import compact
 from spark.engine.errors import ChangesExpired, ExpressionFailed
-from spark.engine.repair import Audited, rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 
 def topology(topic: str, most: str | None = None) -> Topology:
@@ -46,43 +47,43 @@ def forget(session: SparkSession, path: str) -> None:
 
 
 def test_changes_that_are_gone_are_stood_for_by_the_rows(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:
     name = topic("prices")
 
     def arrive(made: Topology, *records: Record) -> None:
         send(kafka, name, *records)
-        lake.land_all(doors, made)
-        lake.step_all(doors, made)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made)
 
     alone = topology(name)
-    path = lake.path(doors, alone, name)
+    path = lake.path(ports, alone, name)
     arrive(alone, Record("a", {"price": 9}), Record("b", {"price": 1}))
     arrive(alone, Record("a", {"price": 5}))
     forget(session, path)
 
     followed = topology(name, "max(price)")
-    version = lake.state(doors, alone, name).data_version
-    lake.step_all(doors, followed)
+    version = lake.state(ports, alone, name).data_version
+    lake.step_all(ports, followed)
     for table in ("counted", "bounds", "told"):
-        assert lake.state(doors, followed, table).position.begun == {name: version}
-    assert lake.rows(doors, followed, "counted") == {"a": {"changes": 1}, "b": {"changes": 1}}
-    assert lake.rows(doors, followed, "bounds")["a"] == {"highest": 5, "lowest": 5}, "9 is not told any more"
+        assert lake.state(ports, followed, table).position.begun == {name: version}
+    assert lake.rows(ports, followed, "counted") == {"a": {"changes": 1}, "b": {"changes": 1}}
+    assert lake.rows(ports, followed, "bounds")["a"] == {"highest": 5, "lowest": 5}, "9 is not told any more"
 
     arrive(followed, Record("a", {"price": 3}), Record("b", None))
     arrive(followed, Record("a", {"price": 4}))
-    assert lake.rows(doors, followed, "counted")["a"] == {"changes": 3}
-    assert lake.rows(doors, followed, "bounds")["a"] == {"highest": 5, "lowest": 3}
-    compact(doors.engine, doors.lakehouse, followed, name)
-    audited = lake.audited(doors, followed, "counted", "bounds", "told")
+    assert lake.rows(ports, followed, "counted")["a"] == {"changes": 3}
+    assert lake.rows(ports, followed, "bounds")["a"] == {"highest": 5, "lowest": 3}
+    compact(ports.engine, ports.lakehouse, followed, name)
+    audited = lake.audited(ports, followed, "counted", "bounds", "told")
     assert {isinstance(one, Audited) and one.holds for one in audited} == {True}
     for table in ("counted", "bounds", "told"):
-        done = rebuild(doors, followed, followed.table(table), "again")
+        done = rebuild(ports, followed, followed.table(table), "again")
         assert (done.inserted, done.updated, done.deleted) == (0, 0, 0)
 
     forget(session, path)  # somebody else, by hand
-    before = lake.rows(doors, followed, "bounds")
-    version = DeltaTable(lake.path(doors, followed, "bounds")).version()
+    before = lake.rows(ports, followed, "bounds")
+    version = DeltaTable(lake.path(ports, followed, "bounds")).version()
     failing, other = (
         topology(name, "max(cast(raise_error('no') AS int))"),
         topology(name, "max(cast(price + 1 AS int))"),
@@ -91,25 +92,25 @@ def test_changes_that_are_gone_are_stood_for_by_the_rows(
         with pytest.raises(
             ChangesExpired, match=rf"bounds cannot be computed again(.|\n)*{made.name}.bounds --from-rows"
         ):
-            rebuild(doors, made, made.table("bounds"), "again")
-    assert DeltaTable(lake.path(doors, followed, "bounds")).version() == version
-    assert lake.rows(doors, followed, "bounds") == before
+            rebuild(ports, made, made.table("bounds"), "again")
+    assert DeltaTable(lake.path(ports, followed, "bounds")).version() == version
+    assert lake.rows(ports, followed, "bounds") == before
     arrive(followed, Record("a", {"price": 2}))
-    assert lake.rows(doors, followed, "bounds")["a"] == {"highest": 5, "lowest": 2}, "it goes on"
+    assert lake.rows(ports, followed, "bounds")["a"] == {"highest": 5, "lowest": 2}, "it goes on"
 
     # What was asked for and failed has lost nothing that was not asked for.
     with pytest.raises(ExpressionFailed):
-        rebuild(doors, failing, failing.table("bounds"), "failing", from_rows=True)
+        rebuild(ports, failing, failing.table("bounds"), "failing", from_rows=True)
     for verb in (step, rebuild):
         with pytest.raises(ChangesExpired, match="--from-rows"):
-            verb(doors, failing, failing.table("bounds"), "again")
+            verb(ports, failing, failing.table("bounds"), "again")
     with pytest.raises(ChangesExpired, match="--from-rows"):
-        rebuild(doors, other, other.table("bounds"), "again")
-    done = rebuild(doors, other, other.table("bounds"), "other", from_rows=True)
-    version = lake.state(doors, other, name).data_version
+        rebuild(ports, other, other.table("bounds"), "again")
+    done = rebuild(ports, other, other.table("bounds"), "other", from_rows=True)
+    version = lake.state(ports, other, name).data_version
     assert done.begun == {name: version}
     assert f"begins with the rows of {name} at version {version}: older changes were gone" in line(done)
     assert of_step(done)["begun"].value == {name: version}
-    assert lake.rows(doors, other, "bounds")["a"] == {"highest": 3, "lowest": 2}
+    assert lake.rows(ports, other, "bounds")["a"] == {"highest": 3, "lowest": 2}
     arrive(other, Record("a", {"price": 7}))
-    assert lake.rows(doors, other, "bounds")["a"] == {"highest": 8, "lowest": 2}
+    assert lake.rows(ports, other, "bounds")["a"] == {"highest": 8, "lowest": 2}

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from assets.lag import standings
 from dagster_project.told import line, standing_shown
 from resources.kafka import Kafka
-from spark.engine import cleaned
-from spark.engine.cleaned import LEEWAY, may_miss, newest_of
+from spark.engine import missed_tombstones as cleaned
+from spark.engine.audit import Audited
 from spark.engine.counts import counted
-from spark.engine.kept import keeping
-from spark.engine.position import Position
-from spark.engine.repair import Audited
+from spark.engine.inputs.frame_cache import frame_cache
+from spark.engine.log.position import Position
+from spark.engine.missed_tombstones import LEEWAY, may_miss, newest_of
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
 from tests import lake
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.lakehouse import Lakehouse
-    from spark.engine.doors import Doors
     from spark.engine.land import Landed
+    from spark.engine.ports import Ports
 
 CLEANED = {
     "cleanup.policy": "compact",
@@ -92,9 +92,9 @@ def clean(kafka: Kafka, topics: Sequence[str], tombstones: set[int]) -> None:
     lake.until(gone)
 
 
-def ticked(doors: Doors, made: Topology) -> list[Landed]:
+def ticked(ports: Ports, made: Topology) -> list[Landed]:
     """What a tick landed, in the order of the sources."""
-    done = tick(doors, made, "test")
+    done = tick(ports, made, "test")
     assert done.failed == {}
     landed = {one.table: one for one in done.landed}
     return [landed[f"{made.name}/{source.landing}"] for source in made.sources]
@@ -102,7 +102,7 @@ def ticked(doors: Doors, made: Topology) -> list[Landed]:
 
 @pytest.mark.usefixtures("quick_cleaner")
 def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
-    doors: Doors, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
     topics = [topic(kind, config=CLEANED) for kind in ("plain", "timed", "streamed")]
     timed = topics[1]
@@ -110,49 +110,49 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
     late = [named(2, "b", 2000), named(2, "b", 1000), named(4, "d", 2000), named(4, None, 1000)]
     for name in topics:
         send(kafka, name, named(1, "a"), *late, named(3, "b"), named(5, "e"), Record(5, b"{broken"))
-    before = ticked(doors, made)
-    assert lake.rows(doors, made, timed)[4] == {"name": "d"}, "its tombstone was late"
+    before = ticked(ports, made)
+    assert lake.rows(ports, made, timed)[4] == {"name": "d"}, "its tombstone was late"
     for name in topics:
         send(kafka, name, named(2, None, 3000), named(4, None, 3000))
     clean(kafka, topics, {8, 9})
-    done = ticked(doors, made)
+    done = ticked(ports, made)
     assert [one.cleaned for one in done] == [1, 2, 1]
     assert "1 deleted by tombstones that compaction had removed" in line(done[0])
     rows = {1: {"name": "a"}, 3: {"name": "b"}, 5: {"name": "e"}, 99: {"name": "z"}}
-    assert [lake.rows(doors, made, name) for name in topics] == [rows] * 3, "nor did what does not decode delete one"
-    assert lake.rows(doors, made, "names") == {one: {"count": 1} for one in "abez"}
-    changes = [row["id"] for row in lake.listed(lake.path(doors, made, "changes")) if row["_deleted"]]
+    assert [lake.rows(ports, made, name) for name in topics] == [rows] * 3, "nor did what does not decode delete one"
+    assert lake.rows(ports, made, "names") == {one: {"count": 1} for one in "abez"}
+    changes = [row["id"] for row in lake.listed(lake.path(ports, made, "changes")) if row["_deleted"]]
     assert changes == [2]
     for source, first, then in zip(made.sources, before, done, strict=True):
-        count = counted(doors.lakehouse, made, source)
+        count = counted(ports.lakehouse, made, source)
         assert count is not None
         assert (count.tombstones, count.wrong) == (1 + then.cleaned, ())
         assert (first.records + then.records + then.cleaned, then.tombstones) == (count.records, 0), "none was read"
-    assert all(isinstance(one, Audited) and one.holds for one in lake.audited(doors, made, *topics[1:]))
+    assert all(isinstance(one, Audited) and one.holds for one in lake.audited(ports, made, *topics[1:]))
     [standing] = [one for one in standings(lakehouse, made, None) if one.table == made.sources[0].landing]
     assert "1 deleted by tombstones" in str(standing_shown(made.name, [standing])[1:])
-    again = ticked(doors, made)
+    again = ticked(ports, made)
     assert [(one.outcome, one.position.cleaned) for one in again] == [("idle", 1), ("idle", 2), ("idle", 1)]
     for name in topics:
         send(kafka, name, named(2, "back", 4000))
-    back = ticked(doors, made)
+    back = ticked(ports, made)
     assert [(one.cleaned, one.position.cleaned) for one in back] == [(0, 1), (0, 2), (0, 1)]
-    assert [lake.rows(doors, made, name) for name in topics] == [rows | {2: {"name": "back"}}] * 3
+    assert [lake.rows(ports, made, name) for name in topics] == [rows | {2: {"name": "back"}}] * 3
 
 
 def test_ends_of_transactions_and_records_that_retention_removed_delete_nothing(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(config=CLEANED | {"cleanup.policy": "compact,delete"})
     builder = StreamsBuilder(f"kept-{name}")
     builder.table(name, CONSUMED)
     made = builder.build()
     send(kafka, name, named(7, "gone"), named(8, "b"))
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     [done] = kafka.admin().delete_records([TopicPartition(name, 0, 1)]).values()
     done.result(30)
     ended(kafka, name)
-    [landed] = lake.land_all(doors, made)
+    [landed] = lake.land_all(ports, made)
     assert (landed.records, landed.cleaned, landed.position.cleaned) == (1, 0, 0)
     assert landed.end == {0: 6}, "offsets without a record"
 
@@ -160,7 +160,7 @@ def test_ends_of_transactions_and_records_that_retention_removed_delete_nothing(
     monkeypatch.setattr(Kafka, "topic_config", lambda *_: None)
     monkeypatch.setattr(cleaned, "DAY", 0)
     ended(kafka, name)
-    [landed] = lake.land_all(doors, made)
+    [landed] = lake.land_all(ports, made)
     assert (landed.records, landed.cleaned, landed.end) == (1, 0, {0: 10})
 
 
@@ -185,13 +185,13 @@ def test_a_tombstone_that_landed_late_needs_no_other(session: SparkSession) -> N
     )
     ranges = session.createDataFrame([(0, 5, 1, 0)], "_partition int, _first bigint, _width bigint, _before bigint")
     content = landing.select("id").where("false")
-    with keeping(session) as keeps:
+    with frame_cache(session) as keeps:
         lost = cleaned.tombstones(keeps, made.sources[0], True, landing, content, {0: 0}, ranges, 2).collect()
     assert [(row["id"], row["_offset"], row["_timestamp"]) for row in lost] == [(2, 5, rows[2][3].replace(tzinfo=None))]
 
 
 def test_only_a_compacted_table_that_was_away_for_long_is_looked_at(
-    doors: Doors, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ports: Ports, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = StreamsBuilder("asked")
     table, stream = topic(config={"cleanup.policy": "compact"}), topic()
@@ -202,7 +202,7 @@ def test_only_a_compacted_table_that_was_away_for_long_is_looked_at(
 
     def missed(away: int) -> bool:
         was = Position("t", "e", n=1, run="", cut={}, inputs={}, data_version=0, read_at=now - away)
-        return may_miss(doors.kafka, made.sources[0], was, now)
+        return may_miss(ports.kafka, made.sources[0], was, now)
 
     assert [missed(away) for away in (0, day // 2, day - LEEWAY, day)] == [False, False, True, True]
     assert [len(newest_of(made, source)) for source in made.sources] == [1, 0], "of a stream a record deletes nothing"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine import sync
+from spark.engine import time_sync as sync
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 DAY = 86_400_000  # milliseconds
 NOW = time.time_ns() // 1_000_000
@@ -31,7 +31,7 @@ CLOCKS = {
 
 
 @pytest.mark.thorough
-def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_a_tables_rows_do_not_depend_on_clocks(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     builder = StreamsBuilder("clocks")
     names = {}
     for kind in ("CreateTime", "LogAppendTime"):
@@ -44,13 +44,13 @@ def test_a_tables_rows_do_not_depend_on_clocks(doors: Doors, kafka: Kafka, topic
             name = names["LogAppendTime" if clock == "brokers" else "CreateTime"]
             keys = ({"clock": clock, "id": id_} for id_ in (1, 2 + number))
             send(kafka, name, *(Record(key, {"v": number}, timestamp=times[number]) for key in keys))
-        assert tick(doors, made, f"tick {number}").failed == {}
-    rows = {key: row for name in names.values() for key, row in lake.rows(doors, made, name).items()}
+        assert tick(ports, made, f"tick {number}").failed == {}
+    rows = {key: row for name in names.values() for key, row in lake.rows(ports, made, name).items()}
     assert rows == {(clock, id_): {"v": v} for clock in CLOCKS for id_, v in ((1, 1), (2, 0), (3, 1))}
 
 
 def test_what_is_held_back_waits_no_longer_because_a_machines_clock_is_wrong(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, empty = topic("here"), topic("empty")
     builder = StreamsBuilder(f"held-{here}", max_task_idle_ms=3_600_000)
@@ -59,9 +59,9 @@ def test_what_is_held_back_waits_no_longer_because_a_machines_clock_is_wrong(
     made = builder.build()
     for number, wrong in enumerate((-DAY, DAY)):
         send(kafka, here, Record(number, {"v": number}, timestamp=NOW + number))
-        assert tick(doors, made, f"right {number}").failed == {}
-        assert number not in lake.rows(doors, made, "joined"), "it waits for an hour"
+        assert tick(ports, made, f"right {number}").failed == {}
+        assert number not in lake.rows(ports, made, "joined"), "it waits for an hour"
         with monkeypatch.context() as patched:
             patched.setattr(sync, "_now", lambda wrong=wrong: round(time.time() * 1000) + wrong)
-            assert tick(doors, made, f"wrong {number}").failed == {}
-        assert lake.rows(doors, made, "joined")[number] == {"v": number}
+            assert tick(ports, made, f"wrong {number}").failed == {}
+        assert lake.rows(ports, made, "joined")[number] == {"v": number}

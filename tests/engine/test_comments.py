@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from spark.engine.repair import rebuild
+from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 
 def topology(topic: str, mean: str) -> Topology:
@@ -30,9 +30,9 @@ def topology(topic: str, mean: str) -> Topology:
     return builder.build()
 
 
-def unexplained(doors: Doors, made: Topology) -> dict[str, list[str]]:
+def unexplained(ports: Ports, made: Topology) -> dict[str, list[str]]:
     """Columns without a comment whose names begin as ours do, by table."""
-    tables = {name: DeltaTable(lake.path(doors, made, name)).schema().fields for name in made.stored}
+    tables = {name: DeltaTable(lake.path(ports, made, name)).schema().fields for name in made.stored}
     found = {
         name: [one.name for one in fields if one.name.startswith("_") and not one.metadata.get("comment")]
         for name, fields in tables.items()
@@ -40,16 +40,16 @@ def unexplained(doors: Doors, made: Topology) -> dict[str, list[str]]:
     return {name: columns for name, columns in found.items() if columns}
 
 
-def test_columns_of_ours_say_what_they_are_for(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_columns_of_ours_say_what_they_are_for(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     name = topic("items")
     kafka.create_topic(f"{name}-too", 1, {"retention.ms": "-1"})
     send(kafka, name, Record(1, {"name": "a", "v": 1}))
     made = topology(name, "mean")
-    lake.land_all(doors, made)
-    lake.step_all(doors, made)
-    assert {"_rows", "_partial1"} <= {one.name for one in DeltaTable(lake.path(doors, made, "by_name")).schema().fields}
-    assert unexplained(doors, made) == {}
+    lake.land_all(ports, made)
+    lake.step_all(ports, made)
+    assert {"_rows", "_partial1"} <= {one.name for one in DeltaTable(lake.path(ports, made, "by_name")).schema().fields}
+    assert unexplained(ports, made) == {}
 
     other = topology(name, "average")
-    rebuild(doors, other, other.table("by_name"), "rebuild")
-    assert unexplained(doors, other) == {}
+    rebuild(ports, other, other.table("by_name"), "rebuild")
+    assert unexplained(ports, other) == {}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from spark.engine.audit import Audited, audit
 from spark.engine.compact import compact
-from spark.engine.repair import Audited, audit
 from spark.engine.restore import restore
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 
 @pytest.mark.thorough
 def test_a_table_that_nothing_changes_for_long_is_still_read(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:
     lasting, busy = topic("countries"), topic("people")
     builder = StreamsBuilder(f"lasting-{lasting}")
@@ -36,28 +36,28 @@ def test_a_table_that_nothing_changes_for_long_is_still_read(
 
     def arrive(number: int) -> None:
         send(kafka, busy, Record(number, {"code": "fr"}))
-        lake.land_all(doors, topology)
-        lake.step_all(doors, topology)
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
 
     send(kafka, lasting, Record("fr", {"country": "France"}))
     arrive(1)
     for name in (lasting, "joined"):
-        where = lake.path(doors, topology, name)
+        where = lake.path(ports, topology, name)
         kept = "'delta.deletedFileRetentionDuration' = '0 seconds'"
         session.sql(f"ALTER TABLE delta.`{where}` SET TBLPROPERTIES ({kept})")
     send(kafka, lasting, Record("de", {"country": "Germany"}), Record("de", None))
     arrive(2)  # the newest version that changed countries is older than its table keeps
     arrive(3)
-    assert set(lake.rows(doors, topology, "joined")) == {1, 2, 3}
-    assert audit(doors, topology, topology.table("joined")).holds
-    restore(doors, topology, topology.table("joined"), "back", version=1)  # older, and its files are there
-    assert set(lake.rows(doors, topology, "joined")) == {1}
+    assert set(lake.rows(ports, topology, "joined")) == {1, 2, 3}
+    assert audit(ports, topology, topology.table("joined")).holds
+    restore(ports, topology, topology.table("joined"), "back", version=1)  # older, and its files are there
+    assert set(lake.rows(ports, topology, "joined")) == {1}
     arrive(4)
-    assert set(lake.rows(doors, topology, "joined")) == {1, 2, 3, 4}
+    assert set(lake.rows(ports, topology, "joined")) == {1, 2, 3, 4}
 
 
 def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic()
     builder = StreamsBuilder(f"compacting-{name}")
@@ -66,22 +66,22 @@ def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
     topology = builder.build()
     for wave in range(3):
         send(kafka, name, *(Record(n, {"name": f"{n % 2} {wave}"}) for n in range(wave, 6)))
-        lake.land_all(doors, topology)
-        lake.step_all(doors, topology)
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
     everything = (topology.sources[0].landing, *(one.name for one in topology.tables))
-    before = {one: lake.listed(lake.path(doors, topology, one)) for one in everything}
+    before = {one: lake.listed(lake.path(ports, topology, one)) for one in everything}
     for one in everything:
-        done = compact(doors.engine, doors.lakehouse, topology, one)
+        done = compact(ports.engine, ports.lakehouse, topology, one)
         assert (done.removed > 1, done.added) == (True, 1)
-        assert compact(doors.engine, doors.lakehouse, topology, one).added == 0
-        assert len(DeltaTable(lake.path(doors, topology, one)).file_uris()) == 1
-        operations = [entry["operation"] for entry in DeltaTable(lake.path(doors, topology, one)).history()]
+        assert compact(ports.engine, ports.lakehouse, topology, one).added == 0
+        assert len(DeltaTable(lake.path(ports, topology, one)).file_uris()) == 1
+        operations = [entry["operation"] for entry in DeltaTable(lake.path(ports, topology, one)).history()]
         assert operations[0] == "OPTIMIZE", "a removal of files that leaves commits would age ours out of the log"
-        assert sorted(map(str, lake.listed(lake.path(doors, topology, one)))) == sorted(map(str, before[one]))
-    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"idle"}
+        assert sorted(map(str, lake.listed(lake.path(ports, topology, one)))) == sorted(map(str, before[one]))
+    assert {one.outcome for one in lake.step_all(ports, topology).values()} == {"idle"}
     send(kafka, name, Record(1, None), Record(9, {"name": "new"}))
-    lake.land_all(doors, topology)
-    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"stepped"}
-    assert lake.rows(doors, topology, "by_name")["new"] == {"count": 1}
-    audited = lake.audited(doors, topology, *(target.name for target in topology.tables))
+    lake.land_all(ports, topology)
+    assert {one.outcome for one in lake.step_all(ports, topology).values()} == {"stepped"}
+    assert lake.rows(ports, topology, "by_name")["new"] == {"count": 1}
+    audited = lake.audited(ports, topology, *(target.name for target in topology.tables))
     assert [isinstance(one, Audited) and one.holds for one in audited] == [True] * 8

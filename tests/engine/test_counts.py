@@ -12,10 +12,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from spark.engine import counts as engine_counts
 from spark.engine import land
 from spark.engine.counts import Counted, Taken, counted, taken
-from spark.engine.late import late
-from spark.engine.position import Counts
+from spark.engine.dropped_records import dropped_records
+from spark.engine.log.position import Counts
 from spark.engine.quarantine import redecode
-from spark.engine.repair import rebuild
+from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 
 def people(topic: str) -> Topology:
@@ -38,32 +38,32 @@ def whole(n: int) -> dict[str, object]:
     return {"id": n, "part": "a"}
 
 
-def test_records_of_a_landing_add_up(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_records_of_a_landing_add_up(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     name = topic("counted", 2)
     topology = people(name)
     [source] = topology.sources
-    assert counted(doors.lakehouse, topology, source) is None
+    assert counted(ports.lakehouse, topology, source) is None
     send(kafka, name, Record(whole(1), {"v": 1}), Record(whole(1), {"v": 2}), Record(whole(2), None, partition=1))
     send(kafka, name, Record({"id": 1}, {"v": 1}), Record(whole(3), {"v": "x"}), Record(whole(4), {"v": "x"}))
-    lake.land_all(doors, topology)
-    found = counted(doors.lakehouse, topology, source)
+    lake.land_all(ports, topology)
+    found = counted(ports.lakehouse, topology, source)
     assert found is not None
     assert (found.records, found.rows, found.tombstones, found.quarantined, found.offsets) == (6, 2, 1, 3, 6)
     assert sorted(found.reasons.values()) == [1, 2] or sorted(found.reasons.values()) == [1, 1, 1]
     assert found.wrong == ()
     [table] = topology.tables
-    assert taken(doors.lakehouse, topology, table) is None
-    lake.step_all(doors, topology)
-    assert taken(doors.lakehouse, topology, table) == Taken(values=2, tombstones=1, rows=1)
-    path = lake.path(doors, topology, table.name)
+    assert taken(ports.lakehouse, topology, table) is None
+    lake.step_all(ports, topology)
+    assert taken(ports.lakehouse, topology, table) == Taken(values=2, tombstones=1, rows=1)
+    path = lake.path(ports, topology, table.name)
     stored = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t").read_all())
     write_deltalake(path, pa.concat_tables([stored, stored]), mode="append")
-    more = taken(doors.lakehouse, topology, table)
+    more = taken(ports.lakehouse, topology, table)
     assert more is not None
     assert more.wrong == "3 rows, of 2 records with a value that it took: somebody added some"
 
 
-def test_decoding_again_moves_records_out_of_quarantine(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_decoding_again_moves_records_out_of_quarantine(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     name = topic("counted")
     builder = StreamsBuilder(f"counts-{name}")
     builder.stream(name, Consumed.json(key="id bigint", value="v int, w int"))
@@ -72,14 +72,14 @@ def test_decoding_again_moves_records_out_of_quarantine(doors: Doors, kafka: Kaf
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     lenient = builder.build()
     send(kafka, name, Record(1, {"v": 1, "w": "x"}), Record(2, {"v": 1}))
-    lake.land_all(doors, strict)
-    assert counts(doors, strict) == (2, 1, 0, 1)
-    redecode(doors, lenient, lenient.sources[0], "again")
-    assert counts(doors, lenient) == (2, 2, 0, 0)
+    lake.land_all(ports, strict)
+    assert counts(ports, strict) == (2, 1, 0, 1)
+    redecode(ports, lenient, lenient.sources[0], "again")
+    assert counts(ports, lenient) == (2, 2, 0, 0)
 
 
 def test_a_record_twice_and_one_that_was_not_read_are_told(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic("counted")
     topology = people(name)
@@ -87,28 +87,28 @@ def test_a_record_twice_and_one_that_was_not_read_are_told(
     send(kafka, name, *(Record(whole(n), {"v": n}) for n in range(5)))
     kafka.admin().delete_records([TopicPartition(name, 0, 2)])
     lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 2})
-    lake.land_all(doors, topology)
-    found = counted(doors.lakehouse, topology, source)
+    lake.land_all(ports, topology)
+    found = counted(ports.lakehouse, topology, source)
     assert isinstance(found, Counted)
     assert (found.records, found.offsets, found.wrong) == (3, 3, ())
-    path = lake.path(doors, topology, source.landing)
+    path = lake.path(ports, topology, source.landing)
     query = QueryBuilder().register("t", DeltaTable(path))
 
     def append(what: str) -> None:
         write_deltalake(path, pa.table(query.execute(what).read_all()), mode="append")
 
     append("SELECT * FROM t WHERE _offset = 3")
-    found = counted(doors.lakehouse, topology, source)
+    found = counted(ports.lakehouse, topology, source)
     assert found is not None
     assert found.wrong == ("partition 0: 4 records of 3 offsets: some are there twice",)
     append("SELECT * EXCEPT (_offset), CAST(9 AS BIGINT) AS _offset FROM t WHERE _offset = 3 LIMIT 1")
-    found = counted(doors.lakehouse, topology, source)
+    found = counted(ports.lakehouse, topology, source)
     assert found is not None
     assert found.wrong == ("partition 0: has offsets 2 to 9, and read 2 to 4",)
 
 
 def test_records_that_leave_a_stream_are_counted_by_every_step_and_once_by_a_rebuild(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic("left")
     builder = StreamsBuilder(f"counts-{name}")
@@ -118,45 +118,45 @@ def test_records_that_leave_a_stream_are_counted_by_every_step_and_once_by_a_reb
     topology = builder.build()
 
     def dropped() -> list[dict[str, int]]:
-        return [lake.state(doors, topology, table).position.dropped for table in ("groups", "newest")]
+        return [lake.state(ports, topology, table).position.dropped for table in ("groups", "newest")]
 
     send(kafka, name, Record(1, {"v": 1}), Record(None, {"v": 1}), Record(2, {"v": None}), Record(3, None))
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology)
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology)
     assert dropped() == [{"null key": 1, "null value": 1}, {"null key": 1}]
     send(kafka, name, Record(None, {"v": None}), Record(1, None))
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology)
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology)
     twice = [{"null key": 2, "null value": 2}, {"null key": 2}]
     assert dropped() == twice
     for table in topology.tables:
-        rebuild(doors, topology, table, "again")
+        rebuild(ports, topology, table, "again")
     assert dropped() == twice
-    [late_one, *_] = late(doors, topology, topology.table("newest"), 9).records
+    [late_one, *_] = dropped_records(ports, topology, topology.table("newest"), 9).records
     assert (late_one.offset, late_one.reason) == (4, "null key")
 
 
 def test_records_that_somebody_deleted_are_missed_also_behind_what_landed_since(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic("missed", 2)
     topology = people(name)
     [source] = topology.sources
-    path = lake.path(doors, topology, source.landing)
+    path = lake.path(ports, topology, source.landing)
 
     def wrong() -> tuple[str, ...]:
-        found = counted(doors.lakehouse, topology, source)
+        found = counted(ports.lakehouse, topology, source)
         assert found is not None
         return found.wrong
 
     send(kafka, name, *(Record(whole(n), {"v": n}) for n in range(3)), Record({"id": 9}, {"v": 1}, partition=1))
-    lake.land_all(doors, topology)
+    lake.land_all(ports, topology)
     send(kafka, name, Record(whole(1), None))
-    lake.land_all(doors, topology)
-    assert lake.state(doors, topology, source.landing).position.counts == Counts(1, 1, 4, 3, 0, 1)
+    lake.land_all(ports, topology)
+    assert lake.state(ports, topology, source.landing).position.counts == Counts(1, 1, 4, 3, 0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(engine_counts, "COUNTS", "nobody else wrote: the landing is not read whole")
-        assert counts(doors, topology) == (5, 3, 1, 1)
+        assert counts(ports, topology) == (5, 3, 1, 1)
     DeltaTable(path).update({"_deleted": "true"}, predicate="_offset = 0 AND _partition = 0")
     landed = "3 with a value, 1 tombstones, 1 in quarantine were landed"
     there = "2 with a value, 2 tombstones, 1 in quarantine are there"
@@ -164,28 +164,28 @@ def test_records_that_somebody_deleted_are_missed_also_behind_what_landed_since(
     DeltaTable(path).delete("_partition = 1")
     assert wrong() == ("5 records were landed, and 4 are there: somebody deleted 1",)
     send(kafka, name, Record(whole(2), None))
-    lake.land_all(doors, topology)
+    lake.land_all(ports, topology)
     assert wrong() == ("6 records were landed, and 5 are there: somebody deleted 1",)
 
 
 def test_a_landing_of_a_build_that_did_not_count_begins_with_what_is_there(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic("uncounted")
     topology = people(name)
     with monkeypatch.context() as patch:
         patch.setattr(land, "so_far", lambda *_: None)
         send(kafka, name, Record(whole(1), {"v": 1}), Record(None, {"v": 1}))
-        lake.land_all(doors, topology)
-    assert counts(doors, topology) == (2, 1, 0, 1)
+        lake.land_all(ports, topology)
+    assert counts(ports, topology) == (2, 1, 0, 1)
     send(kafka, name, Record(whole(1), None))
-    lake.land_all(doors, topology)
-    assert counts(doors, topology) == (3, 1, 1, 1)
+    lake.land_all(ports, topology)
+    assert counts(ports, topology) == (3, 1, 1, 1)
 
 
-def counts(doors: Doors, topology: Topology) -> tuple[int, int, int, int]:
+def counts(ports: Ports, topology: Topology) -> tuple[int, int, int, int]:
     """Of the only landing: records, with a value, tombstones, in quarantine."""
-    found = counted(doors.lakehouse, topology, topology.sources[0])
+    found = counted(ports.lakehouse, topology, topology.sources[0])
     assert found is not None
     assert found.wrong == ()
     return found.records, found.rows, found.tombstones, found.quarantined

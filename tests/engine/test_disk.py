@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from resources.lakehouse import Lakehouse
+from spark.engine.audit import audit
 from spark.engine.errors import SparkFailed
-from spark.engine.repair import audit
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("trouble", "landed"), [("full", False), ("full", True), ("read-only", False)])
 def test_a_disk_that_takes_nothing_stops_a_tick_and_the_next_one_goes_on(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], disk: Path, trouble: str, landed: bool
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], disk: Path, trouble: str, landed: bool
 ) -> None:
     name = topic()
     builder = StreamsBuilder(f"disk-{name}")
     builder.table(name, Consumed.json(key="id bigint", value="text string"))
     made = builder.build()
-    here = replace(doors, lakehouse=Lakehouse(str(disk)))
+    here = replace(ports, lakehouse=Lakehouse(str(disk)))
     send(kafka, name, *(Record(n, {"text": f"{n}"}) for n in range(10)))
     assert tick(here, made, "before").failed == {}
     before = lake.rows(here, made, name)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spark.engine import position as positions
 from spark.engine.errors import FormatUnknown
+from spark.engine.log import position as positions
+from spark.engine.log.position import Counts, Gap, Gated, Input, Position, Release
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
-from spark.engine.position import Counts, Gap, Gated, Input, Position, Release
 from tests.engine import logs
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -66,7 +67,7 @@ def test_a_table_of_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
             str(tmp_path / str(number)), logs.created(anchor), properties={positions.STORED_FORMAT: str(number)}
         )
         if known:
-            assert positions.read(path, "shop/orders") is not None
+            assert StoredTable("shop/orders", path).state() is not None
             continue
         with pytest.raises(FormatUnknown, match=rf"shop/orders is stored in format {number}.*Install that version"):
-            positions.read(path, "shop/orders")
+            StoredTable("shop/orders", path).state()

@@ -14,12 +14,13 @@ from deltalake import DeltaTable
 
 from assets.lag import standings
 from resources.lakehouse import Lakehouse
-from spark.engine import commit
-from spark.engine import position as positions
-from spark.engine.doors import Doors
+from spark.engine.audit import audit
 from spark.engine.errors import ChangesExpired, LogBroken, OffsetsExpired, TopicRecreated
 from spark.engine.land import capture, land
-from spark.engine.repair import audit, rebuild, step_or_rebuild
+from spark.engine.log import commit
+from spark.engine.log import position as positions
+from spark.engine.ports import Ports
+from spark.engine.rebuild import rebuild, step_or_rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.sql.ddl import quoted
@@ -57,35 +58,35 @@ def named(number: int) -> Record:
     return Record(number, {"name": f"{number}"})
 
 
-def gaps(doors: Doors, made: Topology, name: str) -> list[tuple[str, int | None, int, int]]:
+def gaps(ports: Ports, made: Topology, name: str) -> list[tuple[str, int | None, int, int]]:
     """The ledger of a table."""
-    return [(gap.input, gap.partition, gap.first, gap.last) for gap in lake.state(doors, made, name).position.gaps]
+    return [(gap.input, gap.partition, gap.first, gap.last) for gap in lake.state(ports, made, name).position.gaps]
 
 
-def log(doors: Doors, made: Topology, name: str) -> list[str]:
+def log(ports: Ports, made: Topology, name: str) -> list[str]:
     """What was done to a table, oldest first."""
-    return [entry["operation"] for entry in reversed(DeltaTable(lake.path(doors, made, name)).history())]
+    return [entry["operation"] for entry in reversed(DeltaTable(lake.path(ports, made, name)).history())]
 
 
 def test_records_removed_while_stopped_are_in_the_ledger_of_the_commit_that_goes_on(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic()
     made, strict = topology(name), topology(name, "fail")
     landing = made.sources[0].landing
     send(kafka, name, *map(named, range(3)))
-    assert tick(doors, made, "before").failed == {}
+    assert tick(ports, made, "before").failed == {}
     send(kafka, name, *map(named, range(3, 8)))
     remove(kafka, name, 5)
 
-    [failure] = [tick(Doors(NoEngine(), doors.lakehouse, doors.kafka), strict, "strict").failed[landing]]
+    [failure] = [tick(Ports(NoEngine(), ports.lakehouse, ports.kafka), strict, "strict").failed[landing]]
     assert isinstance(failure, OffsetsExpired)
     assert "partition 0: offsets 3 to 4" in str(failure)
     assert 'on_data_loss="ledger"' in str(failure)
-    assert log(doors, made, landing) == ["CREATE TABLE", "WRITE"]
+    assert log(ports, made, landing) == ["CREATE TABLE", "WRITE"]
 
     began = time.time_ns() // 1_000_000
-    done = tick(doors, made, "after")
+    done = tick(ports, made, "after")
     assert done.failed == {}
     [landed] = done.landed
     assert (landed.start, landed.end, landed.records) == ({0: 5}, {0: 8}, 3)
@@ -93,32 +94,32 @@ def test_records_removed_while_stopped_are_in_the_ledger_of_the_commit_that_goes
     assert (gap.input, gap.partition, gap.first, gap.last, gap.width) == (name, 0, 3, 4, 2)
     assert gap.reason == "removed from the topic before they were landed"
     assert began <= gap.at <= time.time_ns() // 1_000_000
-    assert log(doors, made, landing) == ["CREATE TABLE", "WRITE", "WRITE"], "one commit: records, offsets, ledger"
-    assert [row["_offset"] for row in lake.records(doors, made, name)] == [0, 1, 2, 5, 6, 7]
-    assert lake.rows(doors, made, name) == {n: {"name": f"{n}"} for n in (0, 1, 2, 5, 6, 7)}
-    assert all(audit(doors, made, table).holds for table in made.tables)
+    assert log(ports, made, landing) == ["CREATE TABLE", "WRITE", "WRITE"], "one commit: records, offsets, ledger"
+    assert [row["_offset"] for row in lake.records(ports, made, name)] == [0, 1, 2, 5, 6, 7]
+    assert lake.rows(ports, made, name) == {n: {"name": f"{n}"} for n in (0, 1, 2, 5, 6, 7)}
+    assert all(audit(ports, made, table).holds for table in made.tables)
 
     send(kafka, name, named(8))
-    assert tick(doors, made, "later").landed[0].gaps == ()
-    assert gaps(doors, made, landing) == [(name, 0, 3, 4)], "never forgotten"
+    assert tick(ports, made, "later").landed[0].gaps == ()
+    assert gaps(ports, made, landing) == [(name, 0, 3, 4)], "never forgotten"
 
     send(kafka, name, named(9))
     remove(kafka, name, 10)
-    [landed] = lake.land_all(doors, made)
+    [landed] = lake.land_all(ports, made)
     assert (landed.outcome, landed.start, landed.end, landed.records) == ("landed", {0: 10}, {0: 10}, 0)
-    assert gaps(doors, made, landing) == [(name, 0, 3, 4), (name, 0, 9, 9)], "also where nothing is left"
-    assert lake.land_all(Doors(NoEngine(), doors.lakehouse, doors.kafka), made)[0].outcome == "idle"
+    assert gaps(ports, made, landing) == [(name, 0, 3, 4), (name, 0, 9, 9)], "also where nothing is left"
+    assert lake.land_all(Ports(NoEngine(), ports.lakehouse, ports.kafka), made)[0].outcome == "idle"
 
 
 @pytest.mark.parametrize("policy", ["fail", "ledger"])
 def test_records_removed_while_they_are_landed(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, policy: str
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     name = topic()
     made = topology(name, policy)
     [source] = made.sources
     send(kafka, name, named(0))
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     send(kafka, name, *map(named, range(1, 6)))
     append = commit.append
 
@@ -131,51 +132,51 @@ def test_records_removed_while_they_are_landed(
     monkeypatch.setattr(commit, "append", removed)
     if policy == "fail":
         with pytest.raises(OffsetsExpired, match="partition 0: offsets 1 to 3"):
-            lake.land_all(doors, made)
-        assert log(doors, made, source.landing) == ["CREATE TABLE", "WRITE"]
+            lake.land_all(ports, made)
+        assert log(ports, made, source.landing) == ["CREATE TABLE", "WRITE"]
         return
-    [landed] = lake.land_all(doors, made)
+    [landed] = lake.land_all(ports, made)
     assert (landed.start, landed.end, landed.records) == ({0: 4}, {0: 6}, 2)
-    assert gaps(doors, made, source.landing) == [(name, 0, 1, 3)]
-    assert [row["_offset"] for row in lake.records(doors, made, name)] == [0, 4, 5]
-    assert log(doors, made, source.landing) == ["CREATE TABLE", "WRITE", "WRITE"]
+    assert gaps(ports, made, source.landing) == [(name, 0, 1, 3)]
+    assert [row["_offset"] for row in lake.records(ports, made, name)] == [0, 4, 5]
+    assert log(ports, made, source.landing) == ["CREATE TABLE", "WRITE", "WRITE"]
 
 
 def test_a_cut_that_retention_overtook_is_landed_to_where_the_topic_begins(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic()
     made = topology(name)
     [source] = made.sources
     send(kafka, name, named(0))
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     send(kafka, name, named(1))
     cut = {f"{kafka.cluster_id()}/{name}": kafka.end_offsets([name])[name]}
     send(kafka, name, *map(named, range(2, 6)))
     remove(kafka, name, 4)
-    landed = land(doors, made, source, cut, "slow")
+    landed = land(ports, made, source, cut, "slow")
     assert (landed.start, landed.end, landed.records) == ({0: 4}, {0: 4}, 0)
-    assert gaps(doors, made, source.landing) == [(name, 0, 1, 3)]
-    assert lake.land_all(doors, made)[0].records == 2
+    assert gaps(ports, made, source.landing) == [(name, 0, 1, 3)]
+    assert lake.land_all(ports, made)[0].records == 2
 
 
 def test_a_topic_made_anew_is_refused_whatever_the_policy(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic()
     made = topology(name)
     send(kafka, name, named(0), named(1))
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     kafka.admin().delete_topics([name])[name].result()
     kafka.create_topic(name)
     lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
     send(kafka, name, named(7))
     with pytest.raises(TopicRecreated, match="the two would mix, whatever on_data_loss says"):
-        lake.land_all(Doors(NoEngine(), doors.lakehouse, doors.kafka), made)
-    assert log(doors, made, made.sources[0].landing) == ["CREATE TABLE", "WRITE"]
+        lake.land_all(Ports(NoEngine(), ports.lakehouse, ports.kafka), made)
+    assert log(ports, made, made.sources[0].landing) == ["CREATE TABLE", "WRITE"]
 
 
-def test_gaps_that_compaction_leaves_are_no_loss(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_gaps_that_compaction_leaves_are_no_loss(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     quick = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
     name = topic("compacted", config={**quick, "max.compaction.lag.ms": "100", "delete.retention.ms": "0"})
     made = topology(name, "fail")
@@ -184,26 +185,26 @@ def test_gaps_that_compaction_leaves_are_no_loss(doors: Doors, kafka: Kafka, top
         send(kafka, name, Record(1, {"name": f"{number}"}, 0, at), Record(2 + number, {"name": "kept"}, 0, at))
     lake.until(lambda: len(lake.received(kafka, name)) < 8)
     there = len(lake.received(kafka, name))
-    [landed] = lake.land_all(doors, made)
+    [landed] = lake.land_all(ports, made)
     assert (landed.end, landed.records, landed.gaps) == ({0: 8}, there, ())
-    lake.step_all(doors, made, name)
+    lake.step_all(ports, made, name)
     kept = {number: {"name": "kept"} for number in range(2, 6)}
-    assert lake.rows(doors, made, name) == {1: {"name": "3"}, **kept}
+    assert lake.rows(ports, made, name) == {1: {"name": "3"}, **kept}
 
 
 @pytest.mark.thorough
 def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_and_streams_are_refused(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession, tmp_path: Path
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession, tmp_path: Path
 ) -> None:
     name = topic()
     made, strict = topology(name), topology(name, "fail")
     send(kafka, name, *map(named, range(3)))
-    assert tick(doors, made, "before").failed == {}
+    assert tick(ports, made, "before").failed == {}
     for wave in range(2):  # the topic's table goes on; those behind it stay where they are
         send(kafka, name, Record(1, {"name": f"wave {wave}"}), Record(10 + wave, {"name": "0"}))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, name)
-    copy = lake.copied(doors, made, tmp_path)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, name)
+    copy = lake.copied(ports, made, tmp_path)
     where = Path(lake.path(copy, made, name))
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.sql(f"OPTIMIZE delta.{quoted(str(where))}").collect()
@@ -236,17 +237,17 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
 
 @pytest.mark.thorough
 def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledger(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path: Path
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic()
     made, strict = topology(name), topology(name, "fail")
     send(kafka, name, *map(named, range(3)))
-    assert tick(doors, made, "before").failed == {}
+    assert tick(ports, made, "before").failed == {}
     for wave in range(2):
         send(kafka, name, Record(1, {"name": f"wave {wave}"}))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, name)
-    copy = lake.copied(doors, made, tmp_path)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, name)
+    copy = lake.copied(ports, made, tmp_path)
     where = Path(lake.path(copy, made, name))
     DeltaTable(str(where)).create_checkpoint()
     for version in range(3):  # as Delta does after three months, behind a checkpoint
@@ -264,13 +265,13 @@ def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledg
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])
 def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path: Path, damage: str
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path: Path, damage: str
 ) -> None:
     name = topic()
     made = topology(name)
     send(kafka, name, *map(named, range(3)))
-    assert tick(doors, made, "before").failed == {}
-    copy = lake.copied(doors, made, tmp_path)
+    assert tick(ports, made, "before").failed == {}
+    copy = lake.copied(ports, made, tmp_path)
     where = Path(lake.path(copy, made, name))
     DeltaTable(str(where)).create_checkpoint()
     [checkpoint] = (where / "_delta_log").glob("*.checkpoint.parquet")
@@ -294,26 +295,26 @@ def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
 
 
 def test_a_table_that_was_told_to_forget_its_commits_is_refused_until_it_is_not(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:
     name, forgets = topic(), "delta.setTransactionRetentionDuration"
     made = topology(name)
     send(kafka, name, *map(named, range(3)))
-    assert tick(doors, made, "before").failed == {}
-    at = f"delta.`{lake.path(doors, made, name)}`"
+    assert tick(ports, made, "before").failed == {}
+    at = f"delta.`{lake.path(ports, made, name)}`"
     session.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('{forgets}' = 'interval 0 seconds')").collect()
     send(kafka, name, Record(1, {"name": "later"}))
-    failed = tick(doors, made, "forgetful").failed
+    failed = tick(ports, made, "forgetful").failed
     assert failed.keys() == {name, "names", "changes"}, "the table, and what reads it"
     unset = f"UNSET TBLPROPERTIES ('{forgets}')"
     assert all(isinstance(error, LogBroken) and unset in str(error) for error in failed.values())
     assert name in str(failed[name])
     with pytest.raises(LogBroken, match=forgets):
-        rebuild(doors, made, made.table(name), "rebuild")
+        rebuild(ports, made, made.table(name), "rebuild")
     session.sql(f"ALTER TABLE {at} {unset}").collect()
-    assert tick(doors, made, "after").failed == {}
-    assert lake.rows(doors, made, name)[1] == {"name": "later"}
-    assert all(audit(doors, made, table).holds for table in made.tables)
+    assert tick(ports, made, "after").failed == {}
+    assert lake.rows(ports, made, name)[1] == {"name": "later"}
+    assert all(audit(ports, made, table).holds for table in made.tables)
 
 
 def test_a_ledger_is_read_back_as_it_was_written() -> None:

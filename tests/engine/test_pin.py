@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from resources.lakehouse import Lakehouse
-from spark.engine import position as positions
-from spark.engine.doors import Doors
+from spark.engine.attempt import Stepped
 from spark.engine.errors import NoCommonCut
+from spark.engine.inputs.pin import Pins, pin
+from spark.engine.log.position import Input, Position
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
-from spark.engine.pin import Pins, pin
-from spark.engine.position import Input, Position
-from spark.engine.step import Stepped, step
+from spark.engine.ports import Ports
+from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.engine.logs import Entry, appended, created, merged, write
@@ -45,31 +46,31 @@ def at(table: str, n: int, end: int | None, data_version: int = 0, epoch: str = 
     return Position(f"{NAME}/{table}", epoch, n, run="run", cut=cut, inputs={}, data_version=data_version)
 
 
-def log(doors: Doors, table: str, *entries: Entry) -> None:
+def log(ports: Ports, table: str, *entries: Entry) -> None:
     """Write a table's log; its id is its name."""
-    write(doors.lakehouse.table(NAME, table), created(at(table, 0, None)), *entries, table_id=table)
+    write(ports.lakehouse.table(NAME, table), created(at(table, 0, None)), *entries, table_id=table)
 
 
 @pytest.fixture
-def written(tmp_path: Path, kafka: Kafka) -> Doors:
+def written(tmp_path: Path, kafka: Kafka) -> Ports:
     """A lake of logs that were written by hand."""
-    return Doors(NoEngine(), Lakehouse(str(tmp_path)), kafka)
+    return Ports(NoEngine(), Lakehouse(str(tmp_path)), kafka)
 
 
-def pins(doors: Doors) -> Pins:
+def pins(ports: Ports) -> Pins:
     """The pins of C."""
-    return pin(doors, diamond(TOPIC), diamond(TOPIC).table("c"))
+    return pin(ports, diamond(TOPIC), diamond(TOPIC).table("c"))
 
 
-def test_inputs_at_one_cut_are_pinned_where_their_data_changed_last(written: Doors) -> None:
+def test_inputs_at_one_cut_are_pinned_where_their_data_changed_last(written: Ports) -> None:
     log(written, "t", appended(at("t", 1, 5), 3), appended(at("t", 2, 7, data_version=1), 0))
     log(written, "b", merged(at("b", 1, 5), inserted=3), merged(at("b", 2, 7), updated=1), Entry("OPTIMIZE"))
     assert pins(written) == Pins(
-        {"t": Input("t", 1), "b": Input("b", 2)}, {CLUSTER: TopicOffsets("id", {0: 7})}, behind=()
+        {"t": Input("t", 1), "b": Input("b", 2)}, {CLUSTER: TopicOffsets("id", {0: 7})}, lagging=()
     )
 
 
-def test_an_input_that_is_ahead_goes_back_to_the_cut_of_the_other(written: Doors) -> None:
+def test_an_input_that_is_ahead_goes_back_to_the_cut_of_the_other(written: Ports) -> None:
     log(
         written,
         "t",
@@ -81,41 +82,41 @@ def test_an_input_that_is_ahead_goes_back_to_the_cut_of_the_other(written: Doors
     )
     log(written, "b", merged(at("b", 1, 5), inserted=3), appended(at("b", 2, 6, data_version=1), 0))
     assert pins(written) == Pins(
-        {"t": Input("t", 1), "b": Input("b", 1)}, {CLUSTER: TopicOffsets("id", {0: 6})}, behind=("b",)
+        {"t": Input("t", 1), "b": Input("b", 1)}, {CLUSTER: TopicOffsets("id", {0: 6})}, lagging=("b",)
     )
 
 
-def test_inputs_that_are_ahead_by_turns_go_back_by_turns(written: Doors) -> None:
+def test_inputs_that_are_ahead_by_turns_go_back_by_turns(written: Ports) -> None:
     log(written, "t", *(appended(at("t", n, end), 1) for n, end in ((1, 1), (2, 4), (3, 5), (4, 8))))
     log(written, "b", *(appended(at("b", n, end), 1) for n, end in ((1, 1), (2, 2), (3, 4), (4, 7))))
     found = pins(written)
     assert found.inputs == {"t": Input("t", 2), "b": Input("b", 3)}
     assert found.cut == {CLUSTER: TopicOffsets("id", {0: 4})}
-    assert set(found.behind) == {"t", "b"}
+    assert set(found.lagging) == {"t", "b"}
 
 
-def test_a_partition_that_one_cut_does_not_know_is_at_its_beginning_there(written: Doors) -> None:
+def test_a_partition_that_one_cut_does_not_know_is_at_its_beginning_there(written: Ports) -> None:
     more = replace(at("t", 2, 5), cut={CLUSTER: TopicOffsets("id", {0: 5, 1: 2})})
     log(written, "t", appended(at("t", 1, 5), 1), appended(more, 1))
     log(written, "b", appended(at("b", 1, 5), 1))
     assert pins(written).inputs == {"t": Input("t", 1), "b": Input("b", 1)}
 
 
-def test_an_input_that_was_never_computed_is_waited_for(written: Doors) -> None:
+def test_an_input_that_was_never_computed_is_waited_for(written: Ports) -> None:
     log(written, "t", appended(at("t", 1, 5), 1))
-    assert pins(written) == Pins({}, {}, behind=("b",))
+    assert pins(written) == Pins({}, {}, lagging=("b",))
     log(written, "b")
-    assert pins(written) == Pins({}, {}, behind=("b",)), "a table without rows is not computed yet"
+    assert pins(written) == Pins({}, {}, lagging=("b",)), "a table without rows is not computed yet"
 
 
-def test_a_history_that_reaches_back_too_little_is_an_error_by_name(written: Doors) -> None:
+def test_a_history_that_reaches_back_too_little_is_an_error_by_name(written: Ports) -> None:
     log(written, "t", appended(at("t", 1, 7), 1), appended(at("t", 2, 9), 1))
     log(written, "b", appended(at("b", 1, 5), 1))
     with pytest.raises(NoCommonCut, match=f"{NAME}/c: t has no version as old as b on topic {CLUSTER}.*tidetable run"):
         pins(written)
 
 
-def test_a_topic_before_and_after_it_was_made_anew_is_two(written: Doors) -> None:
+def test_a_topic_before_and_after_it_was_made_anew_is_two(written: Ports) -> None:
     anew = replace(at("t", 2, 5), cut={CLUSTER: TopicOffsets("another id", {0: 5})})
     log(written, "t", appended(at("t", 1, 5), 1), appended(anew, 1))
     log(written, "b", appended(at("b", 1, 5), 1))
@@ -123,7 +124,7 @@ def test_a_topic_before_and_after_it_was_made_anew_is_two(written: Doors) -> Non
         pins(written)
 
 
-def test_an_input_that_was_just_rebuilt_does_not_go_back_behind_its_new_epoch(written: Doors) -> None:
+def test_an_input_that_was_just_rebuilt_does_not_go_back_behind_its_new_epoch(written: Ports) -> None:
     fresh = at("b", 0, None, data_version=2, epoch="two")
     log(
         written,
@@ -139,7 +140,7 @@ def test_an_input_that_was_just_rebuilt_does_not_go_back_behind_its_new_epoch(wr
 
 
 @pytest.fixture(scope="module")
-def fell_behind(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[Topology, list[Stepped]]:
+def fell_behind(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> tuple[Topology, list[Stepped]]:
     """A diamond one of whose arms failed now and then, and what C's steps did."""
     name = topic("diamond")
     topology = diamond(name)
@@ -147,20 +148,20 @@ def fell_behind(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[
 
     def wave(v: int, *names: str) -> None:
         send(kafka, name, *(Record(key, {"v": v}) for key in range(v, v + 3)))
-        lake.land_all(doors, topology)
-        lake.step_all(doors, topology, *names)
-        done.append(step(doors, topology, topology.table("c"), "test"))
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology, *names)
+        done.append(step(ports, topology, topology.table("c"), "test"))
 
     wave(1, name, "b")
     wave(2, name)  # B's step failed
-    done.append(step(doors, topology, topology.table("c"), "again"))
-    lake.step_all(doors, topology, "b")  # B caught up, C did not step
+    done.append(step(ports, topology, topology.table("c"), "again"))
+    lake.step_all(ports, topology, "b")  # B caught up, C did not step
     send(kafka, name, Record(9, {"v": 9}))
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology, name)  # A is ahead again
-    done.append(step(doors, topology, topology.table("c"), "older"))
-    lake.step_all(doors, topology, "b")
-    done.append(step(doors, topology, topology.table("c"), "newest"))
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology, name)  # A is ahead again
+    done.append(step(ports, topology, topology.table("c"), "older"))
+    lake.step_all(ports, topology, "b")
+    done.append(step(ports, topology, topology.table("c"), "newest"))
     return topology, done
 
 
@@ -187,17 +188,17 @@ def test_a_table_steps_to_the_older_cut_that_its_inputs_have_in_common(
     assert ends == [{0: 6}, {0: 7}]
 
 
-def test_no_version_mixes_two_prefixes_of_a_topic(doors: Doors, fell_behind: tuple[Topology, list[Stepped]]) -> None:
+def test_no_version_mixes_two_prefixes_of_a_topic(ports: Ports, fell_behind: tuple[Topology, list[Stepped]]) -> None:
     topology, _ = fell_behind
     a = topology.sources[0].topic
-    commits = list(positions.commits(lake.path(doors, topology, "c"), f"{topology.name}/c"))
+    commits = list(StoredTable(f"{topology.name}/c", lake.path(ports, topology, "c")).commits())
     assert len(commits) == 3
     for commit in commits:
         was = commit.position.inputs
-        expected = lake.rows(doors, topology, a, version=was[a].version)
-        assert lake.rows(doors, topology, "b", version=was["b"].version) == {
+        expected = lake.rows(ports, topology, a, version=was[a].version)
+        assert lake.rows(ports, topology, "b", version=was["b"].version) == {
             key: {"same": row["v"]} for key, row in expected.items()
         }
-        assert lake.rows(doors, topology, "c", version=commit.version) == {
+        assert lake.rows(ports, topology, "c", version=commit.version) == {
             key: {"v": row["v"], "same": row["v"]} for key, row in expected.items()
         }

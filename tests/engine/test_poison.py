@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine.repair import audit
+from spark.engine.audit import audit
 from spark.engine.tick import tick
 from spark.topology import StreamsBuilder, Topology
 from tests import lake
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 RECORDS = 10_000
 TICKS = 4
@@ -44,7 +44,7 @@ def records() -> list[Sent]:
 
 
 @pytest.fixture(scope="module")
-def poisoned(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[Topology, dict[Place, Sent]]:
+def poisoned(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> tuple[Topology, dict[Place, Sent]]:
     """The topology after all ticks, and what was sent, by partition and offset."""
     name = topic("poisoned", PARTITIONS, {"max.message.bytes": LARGEST})
     builder = StreamsBuilder(f"poison-{name}")
@@ -63,17 +63,17 @@ def poisoned(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[Top
             sent[partition, ends[partition]] = (key, value)
             ends[partition] += 1
         assert producer.flush(60) == 0
-        assert tick(doors, topology, f"tick {number}").failed == {}
+        assert tick(ports, topology, f"tick {number}").failed == {}
     return topology, sent
 
 
 def test_every_record_is_a_row_or_in_quarantine_with_its_coordinates(
-    doors: Doors, poisoned: tuple[Topology, dict[Place, Sent]]
+    ports: Ports, poisoned: tuple[Topology, dict[Place, Sent]]
 ) -> None:
     topology, sent = poisoned
     [source] = topology.sources
     assert len(sent) == RECORDS
-    rows = lake.listed(lake.path(doors, topology, source.landing))
+    rows = lake.listed(lake.path(ports, topology, source.landing))
     found = {(row["_partition"], row["_offset"]): row for row in rows}
     assert len(rows) == len(found)
     assert found.keys() == sent.keys()
@@ -90,7 +90,7 @@ def test_every_record_is_a_row_or_in_quarantine_with_its_coordinates(
 
 
 def test_the_table_over_it_has_the_newest_right_record_of_every_key(
-    doors: Doors, poisoned: tuple[Topology, dict[Place, Sent]]
+    ports: Ports, poisoned: tuple[Topology, dict[Place, Sent]]
 ) -> None:
     topology, sent = poisoned
     [source] = topology.sources
@@ -102,10 +102,10 @@ def test_the_table_over_it_has_the_newest_right_record_of_every_key(
         table.pop(judged.key, None)
         if judged.row is not None:
             table[judged.key] = _texts(judged.row)
-    stored = lake.rows(doors, topology, source.topic)
+    stored = lake.rows(ports, topology, source.topic)
     assert {key: _texts(row) for key, row in stored.items()} == table
     assert len(table) > 1000
-    assert audit(doors, topology, topology.table(source.topic)).holds
+    assert audit(ports, topology, topology.table(source.topic)).holds
 
 
 def expected(judged: Judged, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:

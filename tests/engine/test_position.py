@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from spark.engine import commit, table
-from spark.engine import position as positions
 from spark.engine.errors import ChangesExpired, PositionLost
+from spark.engine.log import commit, delta_log, table
+from spark.engine.log.position import CLOSED, Input, Position
+from spark.engine.log.stored_table import ChangedVersion, StoredTable
 from spark.engine.offsets import TopicOffsets
-from spark.engine.position import RETIRED, Changed, Input, Position
 from tests.engine.logs import Entry, appended, created, merged, write
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ def test_what_others_wrote_into_a_commit_is_no_position(text: str | None) -> Non
 
 
 def test_there_is_no_state_where_there_is_no_table(tmp_path: Path) -> None:
-    assert positions.read(str(tmp_path / "items"), NAME) is None
+    assert StoredTable(NAME, str(tmp_path / "items")).state() is None
     (tmp_path / "items" / "_delta_log").mkdir(parents=True)
-    assert positions.read(str(tmp_path / "items"), NAME) is None
+    assert StoredTable(NAME, str(tmp_path / "items")).state() is None
 
 
 def test_a_table_just_created_is_at_its_anchor(tmp_path: Path) -> None:
-    state = positions.read(write(str(tmp_path / "items"), created(at(0))), NAME)
+    state = StoredTable(NAME, write(str(tmp_path / "items"), created(at(0)))).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (0, 0, at(0))
 
 
 def test_the_newest_commit_of_ours_is_the_position(tmp_path: Path) -> None:
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), merged(at(2), updated=1, deleted=2))
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (2, 2, at(2))
     assert state.metrics["numTargetRowsDeleted"] == 2
@@ -77,10 +77,10 @@ def test_a_commit_that_changed_no_row_leaves_the_data_version(tmp_path: Path) ->
         appended(at(2, data_version=1), 0),
         merged(at(3, data_version=1)),
     )
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position.n) == (3, 1, 3)
-    assert [(commit.version, commit.data_version) for commit in positions.commits(path, NAME)] == [
+    assert [(commit.version, commit.data_version) for commit in StoredTable(NAME, path).commits()] == [
         (3, 1),
         (2, 1),
         (1, 1),
@@ -90,7 +90,7 @@ def test_a_commit_that_changed_no_row_leaves_the_data_version(tmp_path: Path) ->
 def test_maintenance_by_others_is_walked_past_and_changes_no_data(tmp_path: Path) -> None:
     chores = ["OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS"]
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *(Entry(chore) for chore in chores))
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (7, 1, at(1))
 
@@ -108,7 +108,7 @@ def test_maintenance_by_others_is_walked_past_and_changes_no_data(tmp_path: Path
 )
 def test_a_change_of_data_by_others_moves_the_data_version_and_not_the_position(tmp_path: Path, foreign: Entry) -> None:
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), foreign, Entry("OPTIMIZE"))
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (3, 2, at(1))
 
@@ -116,7 +116,7 @@ def test_a_change_of_data_by_others_moves_the_data_version_and_not_the_position(
 def test_a_table_that_somebody_restored_does_not_know_what_it_holds(tmp_path: Path) -> None:
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(2), 5), Entry("RESTORE"))
     with pytest.raises(PositionLost, match=r"restored in version 3, .* run `tidetable rebuild shop.items`"):
-        positions.read(path, NAME)
+        StoredTable(NAME, path).state()
 
 
 def test_a_restore_before_a_new_epoch_is_history(tmp_path: Path) -> None:
@@ -128,33 +128,33 @@ def test_a_restore_before_a_new_epoch_is_history(tmp_path: Path) -> None:
         Entry("SET TBLPROPERTIES", position=at(0, "two", data_version=2), anchor=at(0, "two", data_version=2)),
         merged(at(1, "two", data_version=2), updated=1),
     )
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position.epoch) == (4, 4, "two")
-    assert [commit.version for commit in positions.commits(path, NAME)] == [4]
+    assert [commit.version for commit in StoredTable(NAME, path).commits()] == [4]
 
 
 def test_a_table_replaced_by_no_rows_changed(tmp_path: Path) -> None:
     nothing = Entry("WRITE", {"numOutputRows": 0}, at(2, data_version=1), overwrites=True)
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), nothing)
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert state.data_version == 2
-    [found] = positions.changed(path, NAME, since=1, until=2)
-    assert found == Changed(2, None, at(2, data_version=1), replaced=True)
+    [found] = StoredTable(NAME, path).changed_versions(since=1, until=2)
+    assert found == ChangedVersion(2, None, at(2, data_version=1), replaced=True)
 
 
 def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
     commits = (appended(at(n, data_version=n - 1), 1) for n in range(1, 6))
     path = write(str(tmp_path / "items"), created(at(0)), *commits)
-    assert len(positions.changed(path, NAME, since=2, until=5)) == 3
+    assert len(StoredTable(NAME, path).changed_versions(since=2, until=5)) == 3
     # What a clean-up leaves: the newest files, and a history that begins with them.
     kept = [DeltaTable(path).history(2)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
-        assert len(positions.changed(path, NAME, since=3, until=5)) == 2
+        assert len(StoredTable(NAME, path).changed_versions(since=3, until=5)) == 2
         with pytest.raises(ChangesExpired, match=r"begins at version 4: what changed since version 2 cannot be told$"):
-            positions.changed(path, NAME, since=2, until=5)
+            StoredTable(NAME, path).changed_versions(since=2, until=5)
 
 
 def test_a_log_that_lost_only_commits_without_a_change_tells_all(tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ def test_a_log_that_lost_only_commits_without_a_change_tells_all(tmp_path: Path)
     kept = [DeltaTable(path).history(2)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
-        assert [found.version for found in positions.changed(path, NAME, since=1, until=5)] == [5]
+        assert [found.version for found in StoredTable(NAME, path).changed_versions(since=1, until=5)] == [5]
         with pytest.raises(ChangesExpired, match="begins at version 4"):
-            positions.changed(path, NAME, since=0, until=5)
+            StoredTable(NAME, path).changed_versions(since=0, until=5)
 
 
 def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,17 +179,17 @@ def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, m
         return history(table, limit)
 
     monkeypatch.setattr(DeltaTable, "history", overtaken)
-    assert [(found.version, found.position) for found in positions.changed(path, NAME, since=1, until=2)] == [
-        (2, at(2))
-    ]
-    state = positions.read(path, NAME)
+    assert [
+        (found.version, found.position) for found in StoredTable(NAME, path).changed_versions(since=1, until=2)
+    ] == [(2, at(2))]
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (3, 3, at(3))
 
 
 def test_a_long_log_is_read_to_its_end_while_others_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at all of it that starts over whenever somebody committed would never end on a busy table."""
-    count = 3 * positions.PAGE
+    count = 3 * delta_log.PAGE
     path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 5) for n in range(1, count)))
     busy = iter(range(count, 2 * count))
     later = write(str(tmp_path / "later"), created(at(0)), *(appended(at(n), 5) for n in range(1, 2 * count)))
@@ -202,7 +202,7 @@ def test_a_long_log_is_read_to_its_end_while_others_commit(tmp_path: Path, monke
         return history(table, limit)
 
     monkeypatch.setattr(DeltaTable, "history", overtaken)
-    found = [(one.version, one.position.n) for one in positions.commits(path, NAME)]
+    found = [(one.version, one.position.n) for one in StoredTable(NAME, path).commits()]
     assert found == [(n, n) for n in range(count - 1, 0, -1)]
 
 
@@ -210,14 +210,14 @@ def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Pa
     path = write(
         str(tmp_path / "items"), created(at(0)), appended(at(1), 5), Entry("UPDATE"), merged(at(2), updated=1), Entry()
     )
-    found = [(commit.version, commit.data_version) for commit in positions.commits(path, NAME)]
+    found = [(commit.version, commit.data_version) for commit in StoredTable(NAME, path).commits()]
     assert found == [(3, 4), (1, 2)]
 
 
 def test_the_position_is_found_behind_any_number_of_foreign_commits(tmp_path: Path) -> None:
-    foreign = [Entry("OPTIMIZE")] * (3 * positions.PAGE)
+    foreign = [Entry("OPTIMIZE")] * (3 * delta_log.PAGE)
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *foreign)
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.data_version, state.position) == (1, at(1))
 
@@ -225,7 +225,7 @@ def test_the_position_is_found_behind_any_number_of_foreign_commits(tmp_path: Pa
 def test_positions_of_another_table_or_epoch_are_not_ours(tmp_path: Path) -> None:
     other = replace(at(5), table="shop/other")
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(other, 1))
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.position, state.data_version) == (at(1), 2)
 
@@ -236,20 +236,20 @@ def test_a_new_epoch_counts_from_its_anchor(tmp_path: Path) -> None:
         str(tmp_path / "items"),
         created(at(0)),
         appended(at(1), 5),
-        appended(at(RETIRED), 0),
+        appended(at(CLOSED), 0),
         Entry("SET TBLPROPERTIES", position=fresh, anchor=fresh),
     )
-    state = positions.read(path, NAME)
+    state = StoredTable(NAME, path).state()
     assert state is not None
     assert (state.version, state.data_version, state.position) == (3, 1, fresh)
-    assert list(positions.commits(path, NAME)) == []
+    assert list(StoredTable(NAME, path).commits()) == []
 
 
 def test_a_position_whose_number_was_not_committed_is_lost(tmp_path: Path) -> None:
     unfenced = replace(appended(at(2), 1), fenced=False)
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), unfenced)
     with pytest.raises(PositionLost, match=r"number 2, but 1 was committed: run `tidetable rebuild shop.items`"):
-        positions.read(path, NAME)
+        StoredTable(NAME, path).state()
 
 
 def test_a_number_that_was_committed_without_its_position_is_lost(tmp_path: Path) -> None:
@@ -259,23 +259,23 @@ def test_a_number_that_was_committed_without_its_position_is_lost(tmp_path: Path
         if name.endswith((".json", ".crc")):
             os.remove(f"{path}/_delta_log/{name}")
     with pytest.raises(PositionLost, match=r"number 0, but 2 was committed: run `tidetable rebuild shop.items`"):
-        positions.read(path, NAME)
+        StoredTable(NAME, path).state()
 
 
 def test_an_epoch_that_was_closed_and_not_replaced_is_lost(tmp_path: Path) -> None:
-    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(RETIRED), 0))
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(CLOSED), 0))
     with pytest.raises(PositionLost, match="tidetable rebuild"):
-        positions.read(path, NAME)
-    left = positions.salvage(path, NAME)
+        StoredTable(NAME, path).state()
+    left = StoredTable(NAME, path).salvaged_state()
     assert (left.position.epoch, left.position.n, left.data_version) == ("one", 0, 2)
 
 
 @pytest.mark.parametrize("anchor", [None, replace(at(0), table="shop/other")])
 def test_a_table_that_is_not_ours_is_never_taken_for_one(tmp_path: Path, anchor: Position | None) -> None:
     path = write(str(tmp_path / "items"), Entry("CREATE TABLE", anchor=anchor))
-    for look in (positions.read, positions.salvage, positions.commits):
+    for look in (StoredTable.state, StoredTable.salvaged_state, StoredTable.commits):
         with pytest.raises(PositionLost, match="move it away"):
-            look(path, NAME)
+            look(StoredTable(NAME, path))
 
 
 def test_the_commits_of_a_span_are_those_that_changed_data(tmp_path: Path) -> None:
@@ -289,8 +289,11 @@ def test_the_commits_of_a_span_are_those_that_changed_data(tmp_path: Path) -> No
         merged(at(3), inserted=1, updated=2, deleted=3),
         appended(at(4), 1),
     )
-    assert positions.changed(path, NAME, since=1, until=5) == [Changed(5, 6, at(3)), Changed(3, None, None)]
-    assert positions.changed(path, NAME, since=5, until=5) == []
+    assert StoredTable(NAME, path).changed_versions(since=1, until=5) == [
+        ChangedVersion(5, 6, at(3)),
+        ChangedVersion(3, None, None),
+    ]
+    assert StoredTable(NAME, path).changed_versions(since=5, until=5) == []
 
 
 def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path) -> None:
@@ -299,15 +302,15 @@ def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path
         # VACUUM lists files by this many tasks: 10,000 by default, which is most of a minute on a small machine.
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         schema = session.sql("SELECT 1L AS id, 'x' AS name").schema
-        state = table.create(session, path, NAME, schema, "run", "{}")
+        state = table.create(session, StoredTable(NAME, path), schema, "run", "{}")
         rows = session.sql("SELECT id, 'x' AS name FROM range(3)")
         position = replace(state.position, n=1)
-        appended = commit.append(rows, path, position)
+        appended = commit.append(rows, StoredTable(NAME, path), position)
         assert appended is not None
         assert (appended.version, appended.data_version, appended.position) == (1, 1, position)
 
         empty = replace(position, n=2, data_version=1)
-        assert commit.append(rows.where("false"), path, empty) is not None
+        assert commit.append(rows.where("false"), StoredTable(NAME, path), empty) is not None
         for chore in (
             f"OPTIMIZE delta.`{path}`",
             f"VACUUM delta.`{path}`",
@@ -315,7 +318,7 @@ def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path
             f"ALTER TABLE delta.`{path}` ADD COLUMNS (more int)",
         ):
             session.sql(chore).collect()
-        state_after = positions.read(path, NAME)
+        state_after = StoredTable(NAME, path).state()
         assert state_after is not None
         assert state_after.version > 2
         assert (state_after.data_version, state_after.position) == (1, empty)
@@ -325,7 +328,7 @@ def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path
             f"DELETE FROM delta.`{path}` WHERE id = 2",
         ):
             session.sql(change).collect()
-            changed = positions.read(path, NAME)
+            changed = StoredTable(NAME, path).state()
             assert changed is not None
             assert (changed.data_version, changed.position) == (changed.version, empty)
     finally:

@@ -17,9 +17,12 @@ from resources.kafka import Kafka
 from resources.publisher import Publisher
 from spark.engine import publish as publishing
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, RecordRefused
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
-from spark.engine.publish import Sent, group, publish, sent_of, unsent
-from spark.engine.repair import rebuild
+from spark.engine.publish import publish
+from spark.engine.publishing import feed, position
+from spark.engine.publishing.position import PublishedPosition, group, published_position, unpublished_versions
+from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tests import lake
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.engine.publish import Published
 
 AT = 1_700_000_000_000  # milliseconds since 1970
@@ -93,7 +96,7 @@ class World:
 
     items: str
     kafka: Kafka
-    stages: list[Doors]
+    stages: list[Ports]
     topic: Callable[..., str]
 
     def published(self, sink: str, stage: int, **options: str) -> Published:
@@ -101,27 +104,27 @@ class World:
         made = topology(self.items, sink, **options)
         return publish(self.stages[stage], made, made.table("large"))
 
-    def sent(self, sink: str) -> Sent | None:
+    def sent(self, sink: str) -> PublishedPosition | None:
         """How far a topic is, by the group's offset."""
         made = topology(self.items, sink)
-        return sent_of(self.kafka, made, made.table("large"))
+        return published_position(self.kafka, made, made.table("large"))
 
-    def copy(self, stage: int, to: Path) -> Doors:
+    def copy(self, stage: int, to: Path) -> Ports:
         """The lake behind a wave, to be changed."""
         return lake.copied(self.stages[stage], topology(self.items, "any"), to)
 
 
 @pytest.fixture(scope="module")
-def world(doors: Doors, kafka: Kafka, topic: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> World:
     """Nobody changes its lakes: tests that do take copies."""
     items, stages = topic("items"), []
     made = topology(items, "any")
     for number, wave in enumerate(WAVES):
         times = [AT if value is not None and value["hidden"] == 1 else AT + number for _, value in wave]
         send(kafka, items, *(Record(*one, timestamp=at) for one, at in zip(wave, times, strict=True)))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made)
-        stages.append(lake.copied(doors, made, tmp_path_factory.mktemp("stages") / str(number)))
+        lake.land_all(ports, made)
+        lake.step_all(ports, made)
+        stages.append(lake.copied(ports, made, tmp_path_factory.mktemp("stages") / str(number)))
     return World(items, kafka, stages, topic)
 
 
@@ -185,14 +188,14 @@ class Crash(Exception):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions of two records, and pages of three rows."""
     monkeypatch.setattr(publishing, "BATCH", 2)
-    monkeypatch.setattr(publishing, "PAGE", 3)
+    monkeypatch.setattr(feed, "PAGE", 3)
 
 
 def stopped(world: World, sink: str, stage: int, transactions: int, **options: str) -> None:
     """Publish, and end behind so many transactions."""
-    heard: list[Sent] = []
+    heard: list[PublishedPosition] = []
 
-    def say(sent: Sent, _: int) -> None:
+    def say(sent: PublishedPosition, _: int) -> None:
         heard.append(sent)
         if len(heard) == transactions:
             raise Crash
@@ -220,11 +223,11 @@ def test_no_transaction_is_open_while_what_comes_next_is_computed_or_fetched(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "BATCH", 2)
-    monkeypatch.setattr(publishing, "PAGE", 4)  # the last of which is sent when the next page tells that one follows
+    monkeypatch.setattr(feed, "PAGE", 4)  # the last of which is sent when the next page tells that one follows
     sink = world.topic("sink")
     stopped(world, sink, 0, 1)
     sent, looked = [len(changes(world.kafka, sink))], 0
-    send_one, missing = Publisher.send, publishing.Feed.missing
+    send_one, missing = Publisher.send, feed.Feed.missing
 
     def counted(*arguments: Any) -> None:
         sent[0] += 1
@@ -248,14 +251,14 @@ def test_no_transaction_is_open_while_what_comes_next_is_computed_or_fetched(
     def watched(*arguments: Any) -> Iterator[tuple[Callable[[], list[Fetched]], bool]]:
         for pages, whole in missing(*arguments):
 
-            def computed(pages: publishing.Pages = pages) -> list[Fetched]:
+            def computed(pages: feed.Pages = pages) -> list[Fetched]:
                 look()
                 return [Fetched(page) for page in pages()]
 
             yield computed, whole
 
     monkeypatch.setattr(Publisher, "send", counted)
-    monkeypatch.setattr(publishing.Feed, "missing", watched)
+    monkeypatch.setattr(feed.Feed, "missing", watched)
     world.published(sink, 2)
     assert looked >= 2 + 2 + 2, "two parts, the first of which has two pages"
     assert changes(world.kafka, sink) == expected(0, 2)
@@ -382,9 +385,9 @@ def test_what_is_not_kafkas_is_not_told_as_kafkas(world: World) -> None:
 def test_a_publisher_that_another_one_overtook_commits_nothing_more(world: World) -> None:
     sink = world.topic("sink")
     made = topology(world.items, sink)
-    heard: list[Sent] = []
+    heard: list[PublishedPosition] = []
 
-    def say(sent: Sent, _: int) -> None:
+    def say(sent: PublishedPosition, _: int) -> None:
         heard.append(sent)
         if len(heard) == 1:
             world.published(sink, 2)
@@ -456,12 +459,12 @@ def test_at_least_once_repeats_a_batch_whose_position_was_not_committed(
 def test_a_rebuild_publishes_what_it_corrected_alone(world: World, tmp_path: Path) -> None:
     sink = world.topic("sink")
     world.published(sink, 0)
-    doors = world.copy(1, tmp_path)
+    ports = world.copy(1, tmp_path)
     made = topology(world.items, sink, amount="if(id = 2, 2000, amount) AS amount")
     with pytest.raises(PlanChanged, match="tidetable rebuild"):
-        publish(doors, made, made.table("large"))
-    rebuild(doors, made, made.table("large"), "rebuild")
-    publish(doors, made, made.table("large"))
+        publish(ports, made, made.table("large"))
+    rebuild(ports, made, made.table("large"), "rebuild")
+    publish(ports, made, made.table("large"))
     assert changes(world.kafka, sink) == [*expected(0, 1), (2, {"amount": 2000, "note": "zwölf"})]
 
 
@@ -473,10 +476,10 @@ def test_a_table_whose_columns_were_replaced_goes_on_by_the_difference_of_its_ve
     sink = world.topic("sink")
     world.published(sink, 0)
     stopped(world, sink, 1, 1)  # behind two changes of the feed, which the replaced table no longer tells
-    doors = world.copy(1, tmp_path)
+    ports = world.copy(1, tmp_path)
     made = topology(world.items, sink, amount="if(id = 2, 2.5, amount) AS amount")
-    rebuild(doors, made, made.table("large"), "rebuild")
-    publish(doors, made, made.table("large"))
+    rebuild(ports, made, made.table("large"), "rebuild")
+    publish(ports, made, made.table("large"))
     now = {key: {**row, "amount": row["amount"]} for key, row in snapshots()[1].items()}
     now[2]["amount"] = 2.5
     told = changes(world.kafka, sink)
@@ -489,22 +492,23 @@ def test_a_table_that_is_another_one_or_has_another_key_is_refused_by_name(world
     world.published(sink, 1)
     with pytest.raises(InputChanged, match="an older copy"):
         world.published(sink, 0)
-    doors = world.copy(1, tmp_path)
+    ports = world.copy(1, tmp_path)
     made = topology(world.items, sink)
-    shutil.rmtree(lake.path(doors, made, "large"))
-    lake.step_all(doors, made, "large")
+    shutil.rmtree(lake.path(ports, made, "large"))
+    lake.step_all(ports, made, "large")
     with pytest.raises(InputChanged, match="no longer there"):
-        publish(doors, made, made.table("large"))
-    assert unsent(lake.path(doors, made, "large"), f"{made.name}/large", world.sent(sink)) == 1
+        publish(ports, made, made.table("large"))
+    large = StoredTable(f"{made.name}/large", lake.path(ports, made, "large"))
+    assert unpublished_versions(large, world.sent(sink)) == 1
 
 
 def test_changes_that_were_cleaned_away_are_refused_by_name(world: World, tmp_path: Path) -> None:
     sink = world.topic("sink")
     world.published(sink, 0)
-    doors, made = world.copy(2, tmp_path), topology(world.items, sink)
-    shutil.rmtree(Path(lake.path(doors, made, "large")) / "_change_data")
+    ports, made = world.copy(2, tmp_path), topology(world.items, sink)
+    shutil.rmtree(Path(lake.path(ports, made, "large")) / "_change_data")
     with pytest.raises(InputChanged, match="it begins with the whole table"):
-        publish(doors, made, made.table("large"))
+        publish(ports, made, made.table("large"))
     assert changes(world.kafka, sink) == expected(0, 0)
 
 
@@ -513,11 +517,11 @@ def test_what_others_changed_is_published_with_the_commit_that_stands_on_it(
 ) -> None:
     sink = world.topic("sink")
     world.published(sink, 1)
-    doors, made = world.copy(1, tmp_path), topology(world.items, sink)
-    session.sql(f"UPDATE delta.`{lake.path(doors, made, 'large')}` SET note = 'by hand' WHERE id = 2").collect()
-    assert publish(doors, made, made.table("large")).outcome == "idle"
-    rebuild(doors, made, made.table("large"), "rebuild")  # puts it right again
-    publish(doors, made, made.table("large"))
+    ports, made = world.copy(1, tmp_path), topology(world.items, sink)
+    session.sql(f"UPDATE delta.`{lake.path(ports, made, 'large')}` SET note = 'by hand' WHERE id = 2").collect()
+    assert publish(ports, made, made.table("large")).outcome == "idle"
+    rebuild(ports, made, made.table("large"), "rebuild")  # puts it right again
+    publish(ports, made, made.table("large"))
     right = {"amount": 20, "note": "zwölf"}
     assert changes(world.kafka, sink)[-2:] == [(2, right | {"note": "by hand"}), (2, right)]
 
@@ -525,38 +529,38 @@ def test_what_others_changed_is_published_with_the_commit_that_stands_on_it(
 def test_a_tick_publishes_and_a_topic_that_is_missing_stops_nothing_else(
     world: World, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doors, sink = world.copy(0, tmp_path), f"{world.items}-created-later"
+    ports, sink = world.copy(0, tmp_path), f"{world.items}-created-later"
     made = topology(world.items, sink)
-    done = tick(doors, made, "missing")
+    done = tick(ports, made, "missing")
     assert list(done.failed) == [f"kafka/{sink}"]
     assert isinstance(done.failed[f"kafka/{sink}"], TopicMissing)
     assert "tidetable topics create" in str(done.failed[f"kafka/{sink}"])
-    assert lake.rows(doors, made, "large") == snapshots()[2]
+    assert lake.rows(ports, made, "large") == snapshots()[2]
     kafka.create_topic(sink)
     told: list[object] = []
-    done = tick(doors, made, "there", say=told.append)
+    done = tick(ports, made, "there", say=told.append)
     assert done.failed == {}
     assert [(one.outcome, one.records) for one in done.published] == [("published", len(snapshots()[2]))]
     assert done.published[0] in told
     send(kafka, world.items, Record(None, {"amount": 1}))  # moves the table's position, and no row
-    assert [one.outcome for one in tick(doors, made, "again").published] == ["idle"]
-    monkeypatch.setattr(publishing, "FAR", 1)
-    (kept,) = tick(doors, made, "far").published
+    assert [one.outcome for one in tick(ports, made, "again").published] == ["idle"]
+    monkeypatch.setattr(publishing, "RECOMMIT_VERSIONS", 1)
+    (kept,) = tick(ports, made, "far").published
     assert (kept.records, kept.transactions) == (0, 1)
     assert kept.after is not None
-    assert kept.after.version == lake.state(doors, made, "large").own
-    assert tick(doors, made, "kept").published[0].transactions == 0
-    monkeypatch.setattr(publishing, "AGED", 0)  # the broker forgets what nobody commits for a week
-    (aged,) = tick(doors, made, "aged").published
+    assert kept.after.version == lake.state(ports, made, "large").own
+    assert tick(ports, made, "kept").published[0].transactions == 0
+    monkeypatch.setattr(position, "RECOMMIT_MS", 0)  # the broker forgets what nobody commits for a week
+    (aged,) = tick(ports, made, "aged").published
     assert (aged.outcome, aged.records, aged.transactions, aged.after) == ("idle", 0, 1, kept.after)
-    at = sent_of(kafka, made, made.table("large"))
+    at = published_position(kafka, made, made.table("large"))
     assert at is not None
     assert at.at > kept.after.at
 
 
 @pytest.mark.parametrize("metadata", ["", "null", "{}", "None", '{"tidetable": 2'])
 def test_an_offset_that_somebody_else_committed_is_none_of_ours(metadata: str) -> None:
-    assert Sent.from_json(metadata) is None
+    assert PublishedPosition.from_json(metadata) is None
 
 
 def refused(items: str, guarantee: str = "exactly_once_v2") -> Topology:
@@ -570,7 +574,7 @@ def refused(items: str, guarantee: str = "exactly_once_v2") -> Topology:
 
 
 @pytest.fixture(scope="module")
-def refusing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
+def refusing(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> str:
     """The topic they are from, landed and stepped."""
     items = topic(config={"max.message.bytes": "2000000"})
     producer = kafka.producer(**{"message.max.bytes": 2_000_000})
@@ -581,8 +585,8 @@ def refusing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
     for table in made.tables:
         if table.topic is not None:
             kafka.create_topic(table.topic)
-    lake.land_all(doors, made)
-    lake.step_all(doors, made)
+    lake.land_all(ports, made)
+    lake.step_all(ports, made)
     return items
 
 
@@ -591,17 +595,17 @@ def refusing(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
     ("name", "setting"), [("far", "message.timestamp.after.max.ms"), ("large", "max.message.bytes")]
 )
 def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
-    doors: Doors, kafka: Kafka, refusing: str, guarantee: str, name: str, setting: str
+    ports: Ports, kafka: Kafka, refusing: str, guarantee: str, name: str, setting: str
 ) -> None:
     made = refused(refusing, guarantee)
     with pytest.raises(RecordRefused, match=setting):
-        publish(doors, made, made.table(name))
+        publish(ports, made, made.table(name))
     assert received(kafka, f"{refusing}-{name}") == []
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_corrected(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], guarantee: str
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], guarantee: str
 ) -> None:
     items, sink = topic("items"), topic("sink")
     builder = StreamsBuilder(f"far-{items}", processing_guarantee=guarantee, message_timestamp_after_max_ms=None)
@@ -612,33 +616,33 @@ def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_correct
 
     def arrive(*records: Record) -> None:
         send(kafka, items, *records)
-        lake.land_all(doors, made)
-        lake.step_all(doors, made)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made)
 
     def refused(key: int) -> None:
         with pytest.raises(
             RecordRefused, match=rf"refuses the record of key {key} of .*kept.*correct the row at its source"
         ):
-            publish(doors, made, kept)
+            publish(ports, made, kept)
 
     arrive(Record(5, {"at": AT}))
-    publish(doors, made, kept)
+    publish(ports, made, kept)
     # Two in one batch, and neither is its first: the broker names other records beside them.
     arrive(*(Record(key, {"at": FAR if key in (7, 8) else AT}) for key in (6, 7, 8, 9)))
     refused(7)
     arrive(Record(7, {"at": AT + 1}))
     refused(8)
     arrive(Record(8, {"at": AT + 1}))
-    done = publish(doors, made, kept)
+    done = publish(ports, made, kept)
     assert (done.outcome, done.records, done.left_out, done.skipped) == ("published", 4, 2, ())
     found = [one.change[0] for one in received(kafka, sink)]
     assert sorted(set(found)) == [5, 6, 7, 8, 9]
     assert guarantee == "at_least_once" or found == [5, 6, 9, 7, 8]
-    assert publish(doors, made, kept).outcome == "idle"
+    assert publish(ports, made, kept).outcome == "idle"
 
 
 def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is_left_out(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     items, sink = topic("items"), topic("sink")
 
@@ -649,14 +653,14 @@ def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is
         return builder.build()
 
     both, one = defined("at", "note"), defined("at")
-    publish_kept = partial(publish, doors, one, one.table("kept"))
+    publish_kept = partial(publish, ports, one, one.table("kept"))
     for wave in ([Record(5, {"at": AT})], [Record(7, {"at": FAR})], [Record(7, {"at": AT + 1})]):
         send(kafka, items, *wave)
-        lake.land_all(doors, both)
-        lake.step_all(doors, both)
+        lake.land_all(ports, both)
+        lake.step_all(ports, both)
         if wave[0].key == 5:
-            publish(doors, both, both.table("kept"))
-    rebuild(doors, one, one.table("kept"), "rebuild")
+            publish(ports, both, both.table("kept"))
+    rebuild(ports, one, one.table("kept"), "rebuild")
     assert publish_kept().left_out == 1
     newest = dict(told.change for told in received(kafka, sink))
     assert newest[7] == {"at": AT + 1}
@@ -665,7 +669,7 @@ def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is
 
 @pytest.mark.parametrize("kind", ["table", "stream"])
 def test_a_record_that_a_topic_never_takes_is_skipped_when_asked_for_and_the_position_counts_it(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], kind: str
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], kind: str
 ) -> None:
     items, sink = topic("items"), topic("sink", config={"cleanup.policy": "compact"})
     builder = StreamsBuilder(f"skipped-{items}", message_timestamp_after_max_ms=None)
@@ -681,26 +685,26 @@ def test_a_record_that_a_topic_never_takes_is_skipped_when_asked_for_and_the_pos
 
     def arrive(*records: Record) -> None:
         send(kafka, items, *records)
-        lake.land_all(doors, made)
-        lake.step_all(doors, made)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made)
 
     arrive(Record(1, {"at": AT}), bad, Record(3, {"at": AT}))
     named, later = ("key 2", True) if kind == "table" else ("number 1 in version 1", False)
     with pytest.raises(RecordRefused, match=named) as told:
-        publish(doors, made, kept)
+        publish(ports, made, kept)
     assert f"tidetable publish {made.name}.kept --skip-refused" in str(told.value)
     assert ("another row of its key" in str(told.value)) is later
-    done = publish(doors, made, kept, skip_refused=True)
+    done = publish(ports, made, kept, skip_refused=True)
     assert (done.records, done.left_out, len(done.skipped)) == (2, 0, 1)
     arrive(Record(4, {"at": AT}))
-    assert publish(doors, made, kept).skipped == ()
+    assert publish(ports, made, kept).skipped == ()
     assert [one.change[0] for one in received(kafka, sink)] == [1, 3, 4]
-    sent = sent_of(kafka, made, kept)
+    sent = published_position(kafka, made, kept)
     assert sent is not None
     assert (sent.skipped, sent.done) == (1, True)
     was = group(made, kept)
     kafka.admin().delete_consumer_groups([was])[was].result(10)
-    after = publish(doors, made, kept).after
+    after = publish(ports, made, kept).after
     assert after is not None
     assert after.skipped == 1, "records tell it, too"
 
@@ -711,7 +715,7 @@ def told_by(kafka: Kafka, topic: str) -> list[tuple[object, object, int]]:
 
 
 def test_a_stream_is_published_record_by_record_and_a_window_once_it_is_closed(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     clicks, seen, counted = topic("clicks"), topic("seen"), topic("counted")
     builder = StreamsBuilder(f"streams-{clicks}")
@@ -725,7 +729,7 @@ def test_a_stream_is_published_record_by_record_and_a_window_once_it_is_closed(
     def wave(*records: tuple[str | None, str | None, int]) -> None:
         sent = (Record(key, None if sku is None else {"sku": sku}, timestamp=AT + at) for key, sku, at in records)
         send(kafka, clicks, *sent)
-        assert tick(doors, made, "wave").failed == {}
+        assert tick(ports, made, "wave").failed == {}
 
     wave(("ada", "pen", 10), ("ben", "bot", 20), ("ada", None, 30), ("ada", "pen", 5))
     first = [("ada", {"sku": "pen"}, 10), ("ada", None, 30), ("ada", {"sku": "pen"}, 5)]
@@ -751,7 +755,7 @@ def priced(items: str, sink: str, *columns: str) -> Topology:
 @pytest.mark.thorough
 @pytest.mark.usefixtures("small")
 def test_a_version_that_was_begun_is_ended_with_the_columns_it_had(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     items, sink = topic("items"), topic("sink")
     both, one = priced(items, sink, "amount", "note"), priced(items, sink, "amount")
@@ -759,27 +763,27 @@ def test_a_version_that_was_begun_is_ended_with_the_columns_it_had(
     def step(*values: tuple[int, str]) -> None:
         for key, (amount, note) in enumerate(values, 1):
             send(kafka, items, Record(key, {"amount": amount, "note": note, "hidden": 0}, timestamp=AT))
-        lake.land_all(doors, both)
-        lake.step_all(doors, both)
+        lake.land_all(ports, both)
+        lake.step_all(ports, both)
 
     step((1, ""), (1, ""), (1, ""), (1, ""))
-    publish(doors, both, both.table("priced"))
+    publish(ports, both, both.table("priced"))
     step((1, "new"), (2, ""), (2, ""), (2, ""))  # of the first item the note alone changes
 
     def say(*_: object) -> None:
         raise Crash
 
     with pytest.raises(Crash):  # behind two of the four
-        publish(doors, both, both.table("priced"), say)
-    rebuild(doors, one, one.table("priced"), "rebuild")
-    publish(doors, one, one.table("priced"))
+        publish(ports, both, both.table("priced"), say)
+    rebuild(ports, one, one.table("priced"), "rebuild")
+    publish(ports, one, one.table("priced"))
     newest = dict(told.change for told in received(kafka, sink))
     assert {key: value["amount"] for key, value in newest.items()} == {1: 1, 2: 2, 3: 2, 4: 2}
 
 
 @pytest.mark.thorough
 def test_the_stored_changes_of_a_table_are_published_in_the_order_of_its_commits(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     items, sink = topic("items"), topic("sink")
     builder = StreamsBuilder(f"changes-{items}")
@@ -789,8 +793,8 @@ def test_the_stored_changes_of_a_table_are_published_in_the_order_of_its_commits
     ada = {"amount": 1, "note": "ada", "hidden": 0}
     for wave in ([Record(1, ada, timestamp=AT), Record(2, ada, timestamp=AT + 1)], [Record(2, None, timestamp=AT + 2)]):
         send(kafka, items, *wave)
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, items, "counts")
-    lake.step_all(doors, made, "changes")  # two commits at once: the newer row has the older coordinates
-    publish(doors, made, made.table("changes"))
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, items, "counts")
+    lake.step_all(ports, made, "changes")  # two commits at once: the newer row has the older coordinates
+    publish(ports, made, made.table("changes"))
     assert [told.change for told in received(kafka, sink)] == [("ada", {"count": 2}), ("ada", {"count": 1})]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine import position as positions
+from spark.engine.audit import audit
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.quarantine import redecode, undecodable
-from spark.engine.repair import audit, rebuild
+from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Versioned
 from tests import lake
 from tests.lake import Record, send
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.topology import Topology
 
 KEY = "id bigint"
@@ -41,7 +42,7 @@ def people(topic: str) -> Topology:
 
 
 @pytest.fixture
-def strictly(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Callable[..., None]]:
+def strictly(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Callable[..., None]]:
     """A topic, and how to land more of it by a declaration that some records do not meet."""
     name = topic("people", 2)
     builder = StreamsBuilder(f"people-{name}")
@@ -49,21 +50,21 @@ def strictly(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str
 
     def landing(*records: Record) -> None:
         send(kafka, name, *records)
-        lake.land_all(doors, builder.build())
+        lake.land_all(ports, builder.build())
 
     return name, landing
 
 
-def holds(doors: Doors, topology: Topology) -> None:
+def holds(ports: Ports, topology: Topology) -> None:
     """Every version of every table is its query."""
     for table in topology.tables:
-        where = lake.path(doors, topology, table.name)
-        for commit in positions.commits(where, f"{topology.name}/{table.name}"):
-            found = audit(doors, topology, table, commit.version)
+        where = lake.path(ports, topology, table.name)
+        for commit in StoredTable(f"{topology.name}/{table.name}", where).commits():
+            found = audit(ports, topology, table, commit.version)
             assert found.holds, found.sample
 
 
-def test_what_decodes_now_is_taken_at_its_own_place(doors: Doors, strictly: tuple[str, Callable[..., None]]) -> None:
+def test_what_decodes_now_is_taken_at_its_own_place(ports: Ports, strictly: tuple[str, Callable[..., None]]) -> None:
     topic, landing = strictly
     landing(
         Record(1, row("ada")),
@@ -75,48 +76,48 @@ def test_what_decodes_now_is_taken_at_its_own_place(doors: Doors, strictly: tupl
     landing(Record(1, row("ada c.")), Record(3, row("bob", BROKEN), partition=1))
     topology = people(topic)
     [source] = topology.sources
-    lake.step_all(doors, topology)
-    before = lake.state(doors, topology, source.landing)
-    assert lake.rows(doors, topology, topic) == {1: {"name": "ada c."}, 3: {"name": "cyd"}}
-    assert len(undecodable(doors, topology, source, 9)) == 4
+    lake.step_all(ports, topology)
+    before = lake.state(ports, topology, source.landing)
+    assert lake.rows(ports, topology, topic) == {1: {"name": "ada c."}, 3: {"name": "cyd"}}
+    assert len(undecodable(ports, topology, source, 9)) == 4
 
-    done = redecode(doors, topology, source, "again")
+    done = redecode(ports, topology, source, "again")
     assert (done.decoded, done.left) == (3, 1)
-    [left] = undecodable(doors, topology, source, 9)
+    [left] = undecodable(ports, topology, source, 9)
     assert (left.partition, left.offset, left.value) == (1, 1, "no JSON")
-    stepped = lake.step_all(doors, topology)
+    stepped = lake.step_all(ports, topology)
     assert {one.outcome for one in stepped.values()} == {"stepped"}
-    assert lake.rows(doors, topology, topic) == {
+    assert lake.rows(ports, topology, topic) == {
         n: {"name": name} for n, name in ((1, "ada c."), (2, "bob"), (3, "bob"))
     }
-    assert lake.rows(doors, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 2}}
+    assert lake.rows(ports, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 2}}
 
-    landed = lake.state(doors, topology, source.landing)
+    landed = lake.state(ports, topology, source.landing)
     assert [at.offsets for at in landed.position.cut.values()] == [at.offsets for at in before.position.cut.values()]
-    assert {one.outcome for one in lake.step_all(doors, topology).values()} == {"idle"}
-    again = redecode(doors, topology, source, "once more")
+    assert {one.outcome for one in lake.step_all(ports, topology).values()} == {"idle"}
+    again = redecode(ports, topology, source, "once more")
     assert (again.decoded, again.left, again.version) == (0, 1, landed.version)
     landing(Record(2, None))
-    lake.step_all(doors, topology)
-    assert lake.rows(doors, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 1}}
-    holds(doors, topology)
+    lake.step_all(ports, topology)
+    assert lake.rows(ports, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 1}}
+    holds(ports, topology)
 
 
 def test_a_table_that_is_behind_takes_them_with_what_it_is_behind(
-    doors: Doors, strictly: tuple[str, Callable[..., None]]
+    ports: Ports, strictly: tuple[str, Callable[..., None]]
 ) -> None:
     topic, landing = strictly
     topology = people(topic)
     landing(Record(1, row("ada", BROKEN)))
-    lake.step_all(doors, topology)
+    lake.step_all(ports, topology)
     landing(Record(2, row("bob")))
-    redecode(doors, topology, topology.sources[0], "again")
-    lake.step_all(doors, topology, topic)
+    redecode(ports, topology, topology.sources[0], "again")
+    lake.step_all(ports, topology, topic)
     landing(Record(3, row("bob")))
-    lake.step_all(doors, topology, topic)
-    lake.step_all(doors, topology, "by_name")
-    assert lake.rows(doors, topology, "by_name") == {"ada": {"count": 1}, "bob": {"count": 2}}
-    holds(doors, topology)
+    lake.step_all(ports, topology, topic)
+    lake.step_all(ports, topology, "by_name")
+    assert lake.rows(ports, topology, "by_name") == {"ada": {"count": 1}, "bob": {"count": 2}}
+    holds(ports, topology)
 
 
 def counting(topic: str, limit: int | None) -> Topology:
@@ -129,7 +130,7 @@ def counting(topic: str, limit: int | None) -> Topology:
 
 
 def test_a_record_days_ahead_freezes_neither_a_versioned_table_nor_the_windows_over_its_changes(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     ahead = {"message.timestamp.after.max.ms": str(2**63 - 1)}
     prices, clicks = topic("prices", config=ahead), topic("clicks")
@@ -145,48 +146,48 @@ def test_a_record_days_ahead_freezes_neither_a_versioned_table_nor_the_windows_o
     def ticked(price: int, at: int) -> None:
         send(kafka, prices, Record(1, {"price": price}, timestamp=at))
         send(kafka, clicks, Record(1, {"page": f"{price}"}, timestamp=NOW + price))
-        lake.land_all(doors, topology)
-        lake.step_all(doors, topology)
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
 
     for price_, at in ((10, NOW), (20, NOW + 48 * HOUR), (30, NOW + 30)):
         ticked(price_, at)
-    assert lake.rows(doors, topology, "dear") == lake.rows(doors, topology, prices) == {1: {"price": 30}}
-    assert sorted(int(str(r["price"])) for r in lake.listed(lake.path(doors, topology, "clicked"))) == [10, 10, 30]
-    counts = lake.listed(lake.path(doors, topology, "counted"))
+    assert lake.rows(ports, topology, "dear") == lake.rows(ports, topology, prices) == {1: {"price": 30}}
+    assert sorted(int(str(r["price"])) for r in lake.listed(lake.path(ports, topology, "clicked"))) == [10, 10, 30]
+    counts = lake.listed(lake.path(ports, topology, "counted"))
     assert sum(int(str(r["count"])) for r in counts) == 2
-    assert lake.state(doors, topology, "counted").position.dropped == {}
-    assert len(undecodable(doors, topology, topology.source(prices), 9)) == 1
-    holds(doors, topology)
+    assert lake.state(ports, topology, "counted").position.dropped == {}
+    assert len(undecodable(ports, topology, topology.source(prices), 9)) == 1
+    holds(ports, topology)
 
 
 @pytest.mark.thorough
 def test_a_streams_record_that_is_let_in_later_is_late_only_by_its_time(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic()
     guarded, trusting = counting(name, HOUR), counting(name, None)
     send(kafka, name, *(Record(1, {"at": NOW + n * HOUR}) for n in (-9, 3, 5)))
-    lake.land_all(doors, guarded)
-    lake.step_all(doors, guarded)
-    assert [r["count"] for r in lake.listed(lake.path(doors, guarded, "hourly"))] == [1]
-    assert len(lake.listed(lake.path(doors, guarded, "kept"))) == 1
-    done = redecode(doors, trusting, trusting.sources[0], "again")
+    lake.land_all(ports, guarded)
+    lake.step_all(ports, guarded)
+    assert [r["count"] for r in lake.listed(lake.path(ports, guarded, "hourly"))] == [1]
+    assert len(lake.listed(lake.path(ports, guarded, "kept"))) == 1
+    done = redecode(ports, trusting, trusting.sources[0], "again")
     assert (done.decoded, done.left) == (2, 0)
-    lake.step_all(doors, trusting)
-    assert len(lake.listed(lake.path(doors, guarded, "hourly"))) == 3
-    assert {r["_offset"] for r in lake.listed(lake.path(doors, guarded, "kept"))} == {0, 1, 2}
+    lake.step_all(ports, trusting)
+    assert len(lake.listed(lake.path(ports, guarded, "hourly"))) == 3
+    assert {r["_offset"] for r in lake.listed(lake.path(ports, guarded, "kept"))} == {0, 1, 2}
     send(kafka, name, Record(1, {"at": NOW - 9 * HOUR}))
-    lake.land_all(doors, trusting)
-    lake.step_all(doors, trusting)
-    assert lake.state(doors, trusting, "hourly").position.dropped == {"late": 1}
+    lake.land_all(ports, trusting)
+    lake.step_all(ports, trusting)
+    assert lake.state(ports, trusting, "hourly").position.dropped == {"late": 1}
     for table in trusting.tables:
-        assert rebuild(doors, trusting, table, "rebuild").inserted == 0
-    holds(doors, trusting)
+        assert rebuild(ports, trusting, table, "rebuild").inserted == 0
+    holds(ports, trusting)
 
 
 @pytest.mark.thorough
 def test_a_stream_never_looks_up_what_was_overtaken_before_it_decoded(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str], strictly: tuple[str, Callable[..., None]]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], strictly: tuple[str, Callable[..., None]]
 ) -> None:
     people_, landing = strictly
     clicks = topic("clicks")
@@ -199,21 +200,21 @@ def test_a_stream_never_looks_up_what_was_overtaken_before_it_decoded(
     def click() -> list[tuple[object, object]]:
         """What a click of everybody finds."""
         send(kafka, clicks, *(Record(n, {"page": "p"}, timestamp=1_700_000_100_000) for n in (1, 2, 3)))
-        lake.land_all(doors, topology)
-        lake.step_all(doors, topology)
-        found = lake.listed(lake.path(doors, topology, "clicked"))
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
+        found = lake.listed(lake.path(ports, topology, "clicked"))
         newest = max((int(str(one["_batch"])) for one in found), default=0)
         return sorted((one["id"], one["name"]) for one in found if one["_batch"] == newest)
 
     landing(Record(1, row("old", BROKEN)), Record(1, row("new")), Record(2, row("bob", BROKEN)))
     landing(Record(3, row("gone", BROKEN)), Record(3, None))
     assert click() == [(1, "new")]
-    redecode(doors, topology, topology.source(people_), "again")
+    redecode(ports, topology, topology.source(people_), "again")
     assert click() == [(1, "new"), (2, "bob")]
-    holds(doors, topology)
+    holds(ports, topology)
 
 
-def test_a_record_that_did_not_decode_keeps_its_time(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_a_record_that_did_not_decode_keeps_its_time(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     name = topic()
     for consumed in (STRICT, LENIENT):
         builder = StreamsBuilder(f"timed-{name}")
@@ -221,8 +222,8 @@ def test_a_record_that_did_not_decode_keeps_its_time(doors: Doors, kafka: Kafka,
         topology = builder.build()
         if consumed is STRICT:
             send(kafka, name, Record(1, row("ada", BROKEN), timestamp=1_234_567))
-            lake.land_all(doors, topology)
-    done = redecode(doors, topology, topology.sources[0], "again")
+            lake.land_all(ports, topology)
+    done = redecode(ports, topology, topology.sources[0], "again")
     assert (done.decoded, done.left) == (1, 0)
-    [found] = lake.records(doors, topology, name)
+    [found] = lake.records(ports, topology, name)
     assert (found["name"], found["_timestamp"], found["_error"]) == ("ada", 1_234_567, None)

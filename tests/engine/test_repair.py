@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from spark.engine import commit, repair, table
-from spark.engine import position as positions
+from spark.engine import rebuild as repair
+from spark.engine.audit import audit
 from spark.engine.errors import InputChanged, NotCommitted, PlanChanged, PositionLost
-from spark.engine.position import RETIRED
-from spark.engine.repair import audit, rebuild
+from spark.engine.log import commit, table
+from spark.engine.log.position import CLOSED
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 TABLES = ("orders", "customers", "products", *DERIVED)
 
@@ -41,15 +43,15 @@ def called(story: Story, name: str) -> str:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_version_that_ever_was_equals_its_query_over_its_own_inputs(story: Story, name: str) -> None:
     target = story.topology.table(called(story, name))
-    where = lake.path(story.last.doors, story.topology, target.name)
-    commits = {made.version: made for made in positions.commits(where, f"{story.topology.name}/{target.name}")}
+    where = lake.path(story.last.ports, story.topology, target.name)
+    commits = {made.version: made for made in StoredTable(f"{story.topology.name}/{target.name}", where).commits()}
     assert commits.keys() == {wave.versions[target.name] for wave in story.waves.values()}
     waves = list({wave.versions[target.name]: wave for wave in story.waves.values()}.values())
     if name not in DERIVED:  # the newest of a topic's keys: every third version tells as much
         waves = waves[TABLES.index(name) % 3 :: 3]
     for wave in waves:
         was = commits[wave.versions[target.name]]
-        found = audit(story.last.doors, story.topology, target, was.version)
+        found = audit(story.last.ports, story.topology, target, was.version)
         assert found.holds, found.sample
         assert (found.version, found.position) == (was.version, was.position)
         assert found.rows == len(wave.expected[target.name])
@@ -57,7 +59,7 @@ def test_every_version_that_ever_was_equals_its_query_over_its_own_inputs(story:
 
 def test_a_table_before_its_first_commit_has_nothing_to_audit(story: Story) -> None:
     with pytest.raises(InputChanged, match="nothing to audit"):
-        audit(story.last.doors, story.topology, story.topology.table("titled"), version=0)
+        audit(story.last.ports, story.topology, story.topology.table("titled"), version=0)
 
 
 def test_a_definition_that_did_not_compute_the_table_does_not_judge_it(story: Story) -> None:
@@ -65,24 +67,24 @@ def test_a_definition_that_did_not_compute_the_table_does_not_judge_it(story: St
     changed = replace(story.topology.table("titled"), plan=story.topology.table("looked_up").plan)
     other = replace(story.topology, tables=tuple((tables | {changed.name: changed}).values()))
     with pytest.raises(PlanChanged, match="tidetable rebuild"):
-        audit(story.last.doors, other, changed)
+        audit(story.last.ports, other, changed)
 
 
 @pytest.fixture
-def damaged(story: Story, session: SparkSession, tmp_path: Path) -> Doors:
+def damaged(story: Story, session: SparkSession, tmp_path: Path) -> Ports:
     """The lake after the last wave, with rows of `enriched` changed, deleted and added by hand."""
-    doors = copied(story.last.doors, story.topology, tmp_path)
-    where = f"delta.`{lake.path(doors, story.topology, 'enriched')}`"
+    ports = copied(story.last.ports, story.topology, tmp_path)
+    where = f"delta.`{lake.path(ports, story.topology, 'enriched')}`"
     for statement in (
         f"UPDATE {where} SET name = 'mallory' WHERE order_id = 1",
         f"DELETE FROM {where} WHERE order_id = 3",
         f"INSERT INTO {where} SELECT 77, * EXCEPT (order_id) FROM {where} WHERE order_id = 1",
     ):
         session.sql(statement).collect()
-    return doors
+    return ports
 
 
-def test_an_audit_names_the_rows_that_differ_and_a_rebuild_merges_those_alone(story: Story, damaged: Doors) -> None:
+def test_an_audit_names_the_rows_that_differ_and_a_rebuild_merges_those_alone(story: Story, damaged: Ports) -> None:
     target = story.topology.table("enriched")
     found = audit(damaged, story.topology, target)
     assert not found.holds
@@ -104,7 +106,7 @@ class Refused(Exception):
     """What a gate says."""
 
 
-def test_a_rebuild_shows_its_gate_every_row_and_writes_none_that_it_refuses(story: Story, damaged: Doors) -> None:
+def test_a_rebuild_shows_its_gate_every_row_and_writes_none_that_it_refuses(story: Story, damaged: Ports) -> None:
     target, version = story.topology.table("enriched"), lake.versions(damaged, story.topology, "enriched")
 
     def gate(batch: DataFrame) -> None:
@@ -119,50 +121,50 @@ def test_a_rebuild_shows_its_gate_every_row_and_writes_none_that_it_refuses(stor
 def test_a_key_with_two_rows_is_found_by_an_audit_and_put_right_by_a_rebuild(
     story: Story, session: SparkSession, tmp_path: Path
 ) -> None:
-    doors, target = copied(story.last.doors, story.topology, tmp_path), story.topology.table("titled")
-    where = f"delta.`{lake.path(doors, story.topology, 'titled')}`"
+    ports, target = copied(story.last.ports, story.topology, tmp_path), story.topology.table("titled")
+    where = f"delta.`{lake.path(ports, story.topology, 'titled')}`"
     session.sql(f"INSERT INTO {where} SELECT * FROM {where} WHERE order_id = 1").collect()
-    found = audit(doors, story.topology, target)
+    found = audit(ports, story.topology, target)
     assert (found.holds, found.differing) == (False, 1)
     assert {row["order_id"] for row in found.sample} == {1}
-    rebuild(doors, story.topology, target, "rebuild")
-    assert audit(doors, story.topology, target).holds
-    assert len(lake.rows(doors, story.topology, "titled")) == len(story.last.expected["titled"])
+    rebuild(ports, story.topology, target, "rebuild")
+    assert audit(ports, story.topology, target).holds
+    assert len(lake.rows(ports, story.topology, "titled")) == len(story.last.expected["titled"])
 
 
 def test_an_audit_of_a_lookup_only_join_finds_a_row_that_nobody_looked_up(
     story: Story, session: SparkSession, tmp_path: Path
 ) -> None:
-    doors, target = copied(story.last.doors, story.topology, tmp_path), story.topology.table("looked_up")
-    where = f"delta.`{lake.path(doors, story.topology, 'looked_up')}`"
+    ports, target = copied(story.last.ports, story.topology, tmp_path), story.topology.table("looked_up")
+    where = f"delta.`{lake.path(ports, story.topology, 'looked_up')}`"
     session.sql(f"UPDATE {where} SET title = 'by hand' WHERE order_id = 1").collect()
-    found = audit(doors, story.topology, target)
+    found = audit(ports, story.topology, target)
     assert [row["order_id"] for row in found.sample] == [1]
 
 
 @pytest.mark.thorough
 def test_a_rebuild_of_a_lookup_only_join_looks_everything_up_again(story: Story, tmp_path: Path) -> None:
-    doors, target = copied(story.last.doors, story.topology, tmp_path), story.topology.table("looked_up")
-    done = rebuild(doors, story.topology, target, "rebuild")
+    ports, target = copied(story.last.ports, story.topology, tmp_path), story.topology.table("looked_up")
+    done = rebuild(ports, story.topology, target, "rebuild")
     assert done.after is not None
     assert done.after.position.whole
     expected = story.last.expected["titled"]
-    assert lake.rows(doors, story.topology, "looked_up", list(next(iter(expected.values())))) == expected
-    assert audit(doors, story.topology, target).holds
+    assert lake.rows(ports, story.topology, "looked_up", list(next(iter(expected.values())))) == expected
+    assert audit(ports, story.topology, target).holds
 
 
 def test_a_rebuild_puts_right_what_reads_a_table_made_anew(story: Story, tmp_path: Path) -> None:
-    doors, customers = copied(story.last.doors, story.topology, tmp_path), called(story, "customers")
-    shutil.rmtree(lake.path(doors, story.topology, customers))
-    step(doors, story.topology, story.topology.table(customers), "test")
+    ports, customers = copied(story.last.ports, story.topology, tmp_path), called(story, "customers")
+    shutil.rmtree(lake.path(ports, story.topology, customers))
+    step(ports, story.topology, story.topology.table(customers), "test")
     with pytest.raises(InputChanged, match="tidetable rebuild"):
-        step(doors, story.topology, story.topology.table("enriched"), "test")
+        step(ports, story.topology, story.topology.table("enriched"), "test")
     with pytest.raises(InputChanged, match="is not the table that"):
-        audit(doors, story.topology, story.topology.table("enriched"))
-    done = rebuild(doors, story.topology, story.topology.table("enriched"), "rebuild")
+        audit(ports, story.topology, story.topology.table("enriched"))
+    done = rebuild(ports, story.topology, story.topology.table("enriched"), "rebuild")
     assert (done.inserted, done.updated, done.deleted) == (0, 0, 0), "it holds the same rows"
-    assert step(doors, story.topology, story.topology.table("enriched"), "test").outcome == "idle"
-    assert audit(doors, story.topology, story.topology.table("enriched")).holds
+    assert step(ports, story.topology, story.topology.table("enriched"), "test").outcome == "idle"
+    assert audit(ports, story.topology, story.topology.table("enriched")).holds
 
 
 ITEMS = Consumed.json(key="id bigint", value="v int")
@@ -178,39 +180,39 @@ def chain(topic: str, select: tuple[str, ...] = TWICE) -> Topology:
 
 
 @pytest.fixture(scope="module")
-def stepped(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> str:
+def stepped(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> str:
     """The topic of a chain with six items, stepped twice; its lake is copied, not touched."""
     name = topic("items")
     for keys in (range(4), range(2, 6)):
         send(kafka, name, *(Record(key, {"v": key}) for key in keys))
-        lake.land_all(doors, chain(name))
-        lake.step_all(doors, chain(name))
+        lake.land_all(ports, chain(name))
+        lake.step_all(ports, chain(name))
     return name
 
 
 @pytest.fixture
-def copy(doors: Doors, stepped: str, tmp_path: Path) -> Doors:
+def copy(ports: Ports, stepped: str, tmp_path: Path) -> Ports:
     """A copy of that lake."""
-    return copied(doors, chain(stepped), tmp_path)
+    return copied(ports, chain(stepped), tmp_path)
 
 
-def values(doors: Doors, topology: Topology, name: str = "computed") -> dict[lake.Key, lake.Value]:
+def values(ports: Ports, topology: Topology, name: str = "computed") -> dict[lake.Key, lake.Value]:
     """The computed column of each item."""
-    return {key: row["twice"] for key, row in lake.rows(doors, topology, name).items()}
+    return {key: row["twice"] for key, row in lake.rows(ports, topology, name).items()}
 
 
-def check(doors: Doors, topology: Topology, expected: dict[lake.Key, lake.Value]) -> None:
+def check(ports: Ports, topology: Topology, expected: dict[lake.Key, lake.Value]) -> None:
     """The table, and its follower one step later, hold these values, and the table is its query."""
-    assert values(doors, topology) == expected
-    assert step(doors, topology, topology.table("follower"), "test").outcome == "stepped"
-    assert values(doors, topology, "follower") == {
+    assert values(ports, topology) == expected
+    assert step(ports, topology, topology.table("follower"), "test").outcome == "stepped"
+    assert values(ports, topology, "follower") == {
         key: v for key, v in expected.items() if isinstance(v, int) and v > 2
     }
-    found = audit(doors, topology, topology.table("computed"))
+    found = audit(ports, topology, topology.table("computed"))
     assert found.holds, found.sample
 
 
-def test_a_rebuild_that_finds_nothing_wrong_changes_nothing(copy: Doors, stepped: str) -> None:
+def test_a_rebuild_that_finds_nothing_wrong_changes_nothing(copy: Ports, stepped: str) -> None:
     topology = chain(stepped)
     before = lake.state(copy, topology, "computed")
     done = rebuild(copy, topology, topology.table("computed"), "rebuild")
@@ -222,7 +224,7 @@ def test_a_rebuild_that_finds_nothing_wrong_changes_nothing(copy: Doors, stepped
 
 
 def test_a_rebuild_after_a_changed_definition_merges_the_difference_and_its_follower_goes_on(
-    copy: Doors, stepped: str
+    copy: Ports, stepped: str
 ) -> None:
     changed = chain(stepped, ("if(id = 1, 70, v * 2) AS twice", "'never null' AS kind"))
     with pytest.raises(PlanChanged):
@@ -233,7 +235,7 @@ def test_a_rebuild_after_a_changed_definition_merges_the_difference_and_its_foll
     assert step(copy, changed, changed.table("computed"), "test").outcome == "idle"
 
 
-def test_a_rebuild_with_other_columns_replaces_the_table_and_its_follower_goes_on(copy: Doors, stepped: str) -> None:
+def test_a_rebuild_with_other_columns_replaces_the_table_and_its_follower_goes_on(copy: Ports, stepped: str) -> None:
     changed = chain(stepped, ("v * 3 AS twice", "v AS once"))
     rebuild(copy, changed, changed.table("computed"), "rebuild")
     assert lake.rows(copy, changed, "computed")[5] == {"twice": 15, "once": 5}
@@ -242,17 +244,17 @@ def test_a_rebuild_with_other_columns_replaces_the_table_and_its_follower_goes_o
 
 
 def test_an_old_writer_cannot_commit_any_more_after_a_new_definition(
-    copy: Doors, stepped: str, session: SparkSession
+    copy: Ports, stepped: str, session: SparkSession
 ) -> None:
     old = lake.state(copy, chain(stepped), "computed").position
     changed = chain(stepped, ("v * 3 AS twice", "'never null' AS kind"))
     rebuild(copy, changed, changed.table("computed"), "rebuild")
-    where = lake.path(copy, changed, "computed")
-    late = session.read.format("delta").load(where).withColumn("twice", F.lit(0))
-    assert commit.append(late, where, replace(old, n=old.n + 1)) is None
+    stored = StoredTable(f"{changed.name}/computed", lake.path(copy, changed, "computed"))
+    late = session.read.format("delta").load(stored.path).withColumn("twice", F.lit(0))
+    assert commit.append(late, stored, replace(old, n=old.n + 1)) is None
     late.selectExpr("*", "true AS _present").createOrReplaceTempView("late")
-    statement = f"MERGE INTO delta.`{where}` t USING late s ON t.id = s.id WHEN MATCHED THEN DELETE"
-    assert commit.run(session, statement, where, replace(old, n=old.n + 1)) is None
+    statement = f"MERGE INTO delta.`{stored.path}` t USING late s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    assert commit.merge(session, statement, stored, replace(old, n=old.n + 1)) is None
     check(copy, changed, {key: key * 3 for key in range(6)})
 
 
@@ -274,7 +276,7 @@ def died(*_arguments: object, **_options: object) -> None:
     ],
 )
 def test_a_rebuild_that_died_is_resumed_by_the_next_one(
-    copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch, place: str, select: tuple[str, ...]
+    copy: Ports, stepped: str, monkeypatch: pytest.MonkeyPatch, place: str, select: tuple[str, ...]
 ) -> None:
     changed = chain(stepped, select)
     target = changed.table("computed")
@@ -284,7 +286,7 @@ def test_a_rebuild_that_died_is_resumed_by_the_next_one(
         with pytest.raises(Died):
             rebuild(copy, changed, target, "killed")
     where = lake.path(copy, changed, "computed")
-    assert positions.fence(where, old) == RETIRED
+    assert StoredTable("", where).fence(old) == CLOSED
     if place == "before the anchor":
         with pytest.raises(PositionLost, match="tidetable rebuild"):
             step(copy, changed, target, "test")
@@ -298,7 +300,7 @@ def test_a_rebuild_that_died_is_resumed_by_the_next_one(
 @pytest.mark.thorough
 @pytest.mark.parametrize("select", [("v * 3 AS twice", "'never null' AS kind"), ("v * 3 AS twice", "v AS once")])
 def test_a_rebuild_that_died_behind_its_anchor_is_resumed_by_a_step(
-    copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...]
+    copy: Ports, stepped: str, monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...]
 ) -> None:
     changed = chain(stepped, select)
     with monkeypatch.context() as patched:
@@ -310,21 +312,21 @@ def test_a_rebuild_that_died_behind_its_anchor_is_resumed_by_a_step(
 
 
 @pytest.mark.thorough
-def test_an_epoch_that_cannot_be_closed_is_not_left(copy: Doors, stepped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_cannot_be_closed_is_not_left(copy: Ports, stepped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = chain(stepped, ("v * 3 AS twice", "'never null' AS kind"))
     before = lake.state(copy, changed, "computed")
-    monkeypatch.setattr(commit, "retire", lambda *_: False)  # other writers are always first
+    monkeypatch.setattr(commit, "close_epoch", lambda *_: False)  # other writers are always first
     with pytest.raises(NotCommitted, match="another run committed first"):
         rebuild(copy, changed, changed.table("computed"), "rebuild")
     assert lake.state(copy, changed, "computed") == before
 
 
-def test_a_table_whose_position_is_lost_is_rebuilt(copy: Doors, stepped: str, session: SparkSession) -> None:
+def test_a_table_whose_position_is_lost_is_rebuilt(copy: Ports, stepped: str, session: SparkSession) -> None:
     topology = chain(stepped)
     state, where = lake.state(copy, topology, "computed"), lake.path(copy, topology, "computed")
     # A commit of the fence's next number that says nothing of a position.
     session.read.format("delta").load(where).where("false").write.format("delta").mode("append").option(
-        "txnAppId", positions.app(state.position)
+        "txnAppId", state.position.app_id
     ).option("txnVersion", state.position.n + 1).save(where)
     with pytest.raises(PositionLost, match=f"tidetable rebuild {topology.name}.computed"):
         step(copy, topology, topology.table("computed"), "test")
@@ -335,7 +337,7 @@ def test_a_table_whose_position_is_lost_is_rebuilt(copy: Doors, stepped: str, se
 
 @pytest.mark.thorough
 def test_a_landing_that_others_changed_is_refused_and_a_rebuild_goes_on_from_it(
-    copy: Doors, stepped: str, session: SparkSession
+    copy: Ports, stepped: str, session: SparkSession
 ) -> None:
     topology = chain(stepped)
     landing = lake.path(copy, topology, topology.sources[0].landing)
@@ -348,15 +350,15 @@ def test_a_landing_that_others_changed_is_refused_and_a_rebuild_goes_on_from_it(
     check(copy, topology, {key: key * 2 for key in range(5)})
 
 
-def test_there_is_nothing_to_rebuild_from_where_an_input_was_never_computed(doors: Doors, stepped: str) -> None:
+def test_there_is_nothing_to_rebuild_from_where_an_input_was_never_computed(ports: Ports, stepped: str) -> None:
     topology = replace(chain(stepped), name=f"never-{stepped}")
     with pytest.raises(InputChanged, match=f"_landing/{stepped} was never computed: run `tidetable run"):
-        rebuild(doors, topology, topology.table(stepped), "rebuild")
+        rebuild(ports, topology, topology.table(stepped), "rebuild")
     with pytest.raises(InputChanged, match="was never computed"):
-        audit(doors, topology, topology.table(stepped))
+        audit(ports, topology, topology.table(stepped))
 
 
-def test_a_table_that_somebody_else_made_is_never_rebuilt(copy: Doors, stepped: str, session: SparkSession) -> None:
+def test_a_table_that_somebody_else_made_is_never_rebuilt(copy: Ports, stepped: str, session: SparkSession) -> None:
     topology = chain(stepped)
     where = lake.path(copy, topology, "computed")
     shutil.rmtree(where)
@@ -369,7 +371,7 @@ def test_a_table_that_somebody_else_made_is_never_rebuilt(copy: Doors, stepped: 
 
 @pytest.mark.thorough
 def test_what_follows_a_stream_of_another_definition_is_refused_until_it_is_rebuilt(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     clicks = topic("clicks")
 
@@ -384,23 +386,23 @@ def test_what_follows_a_stream_of_another_definition_is_refused_until_it_is_rebu
         send(kafka, clicks, *(Record("ada", {"sku": sku}, timestamp=1_700_000_000_000) for sku in skus))
 
     def counts(name: str) -> list[tuple[object, object]]:
-        rows = lake.listed(lake.path(doors, made, name))
+        rows = lake.listed(lake.path(ports, made, name))
         return sorted((str(row["sku"]), row["count"]) for row in rows)
 
     made = declared("ink")
     sold("pen", "ink", "cap")
-    assert tick(doors, made, "first").failed == {}
+    assert tick(ports, made, "first").failed == {}
     made = declared("cap")
-    rebuild(doors, made, made.table("kept"), "rebuild")
+    rebuild(ports, made, made.table("kept"), "rebuild")
     sold("pen")
-    refused = tick(doors, made, "second").failed
+    refused = tick(ports, made, "second").failed
     assert refused.keys() == {"counted", "daily"}
     assert all("was computed anew" in str(error) and "--downstream" in str(error) for error in refused.values())
     for follower in made.downstream("kept"):
-        rebuild(doors, made, follower, "rebuild")
-    assert tick(doors, made, "third").failed == {}
+        rebuild(ports, made, follower, "rebuild")
+    assert tick(ports, made, "third").failed == {}
     assert counts("counted") == counts("daily") == [("ink", 1), ("pen", 2)]
     sold("ink")
-    assert tick(doors, made, "fourth").failed == {}
+    assert tick(ports, made, "fourth").failed == {}
     assert counts("counted") == counts("daily") == [("ink", 2), ("pen", 2)]
-    assert all(audit(doors, made, one).holds for one in made.tables)
+    assert all(audit(ports, made, one).holds for one in made.tables)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine import position as positions
 from spark.engine import replay
-from spark.engine.kept import keeping
-from spark.engine.repair import audit
+from spark.engine.audit import audit
+from spark.engine.inputs.frame_cache import frame_cache
+from spark.engine.log.stored_table import StoredTable
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, TimeWindows, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 TICKS = 4
 
@@ -35,33 +35,33 @@ def topology(left: str, right: str) -> Topology:
 
 
 @pytest.fixture(scope="module")
-def ticked(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> Topology:
+def ticked(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> Topology:
     """Both tables after several ticks."""
     left, right = topic("left"), topic("right")
     made = topology(left, right)
     for n in range(TICKS):
         send(kafka, left, Record(n % 3, {"v": n % 2}, timestamp=1_000 + n))
         send(kafka, right, Record(n % 3, {"v": n}, timestamp=1_000 + n))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made)
     return made
 
 
 @pytest.mark.parametrize("name", ["pairs", "windows"])
 def test_a_replay_nests_no_deeper_than_it_may(
-    doors: Doors, ticked: Topology, name: str, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, ticked: Topology, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, path = ticked.table(name), lake.path(doors, ticked, name)
-    commits = list(positions.commits(path, f"{ticked.name}/{name}"))
+    target, stored = ticked.table(name), StoredTable(f"{ticked.name}/{name}", lake.path(ports, ticked, name))
+    commits = list(stored.commits())
     assert len(commits) == TICKS
 
     def replayed(spans: int) -> tuple[int, int, list[str]]:
         """How many bytes the query is, how many frames are kept, and the rows."""
         monkeypatch.setattr(replay, "SPANS", spans)
-        session: Any = doors.engine.session()
+        session: Any = ports.engine.session()
         try:
-            with keeping(session) as keeps:
-                found: Any = replay.replayed(doors, keeps, ticked, target, path, commits)[0]
+            with frame_cache(session) as keeps:
+                found: Any = replay.replayed(ports, keeps, ticked, target, stored, commits)[0]
                 size = found._plan.to_proto(session.client).ByteSize()
                 return size, len(keeps.frames), sorted(map(str, found.collect()))
         finally:
@@ -72,4 +72,4 @@ def test_a_replay_nests_no_deeper_than_it_may(
     assert rows == same != []
     assert flat < nested / 2
     assert fewer == 1 < frames
-    assert audit(doors, ticked, target).holds
+    assert audit(ports, ticked, target).holds

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from spark.engine import position as positions
+from spark.engine.audit import audit
 from spark.engine.errors import CannotRestore
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.publish import publish
-from spark.engine.repair import audit, rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
 from spark.engine.step import step
 from spark.engine.tick import tick
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 SINCE = 1_700_000_000_000  # milliseconds since 1970
 
@@ -55,7 +56,7 @@ def click(at: int) -> Record:
 
 @pytest.mark.thorough
 def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     orders, clicks = topic("orders"), topic("clicks")
     made = topology(orders, clicks)
@@ -68,45 +69,45 @@ def test_a_restored_table_is_what_it_was_and_the_next_tick_goes_on(
     for sold, clicked in waves:
         send(kafka, orders, *sold)
         send(kafka, clicks, *clicked)
-        assert tick(doors, made, "wave").failed == {}
-        known.append({name: lake.rows(doors, made, name) for name in ("paid", "totals", "counted", "visits")})
-        versions.append({name: lake.state(doors, made, name).version for name in known[-1]})
-    dropped = lake.state(doors, made, "counted").position.dropped
+        assert tick(ports, made, "wave").failed == {}
+        known.append({name: lake.rows(ports, made, name) for name in ("paid", "totals", "counted", "visits")})
+        versions.append({name: lake.state(ports, made, name).version for name in known[-1]})
+    dropped = lake.state(ports, made, "counted").position.dropped
     assert dropped == {"late": 2}
-    assert lake.rows(doors, made, "ended") == {"pen": {"count": 2}}
+    assert lake.rows(ports, made, "ended") == {"pen": {"count": 2}}
 
     for name, version in versions[0].items():
-        restored = restore(doors, made, made.table(name), "restore", version=version)
-        assert (restored.outcome, lake.rows(doors, made, name)) == ("stepped", known[0][name])
-        assert audit(doors, made, made.table(name)).holds
+        restored = restore(ports, made, made.table(name), "restore", version=version)
+        assert (restored.outcome, lake.rows(ports, made, name)) == ("stepped", known[0][name])
+        assert audit(ports, made, made.table(name)).holds
     for name in ("totals", "visits"):  # a table and a stream's windows: an audit costs more than a step
-        assert audit(doors, made, made.table(name), versions[1][name]).holds, "what was undone is history still"
-    assert lake.state(doors, made, "counted").position.dropped == {}
+        assert audit(ports, made, made.table(name), versions[1][name]).holds, "what was undone is history still"
+    assert lake.state(ports, made, "counted").position.dropped == {}
 
-    assert tick(doors, made, "go on").failed == {}
+    assert tick(ports, made, "go on").failed == {}
     for name, rows in known[2].items():
-        assert lake.rows(doors, made, name) == rows
+        assert lake.rows(ports, made, name) == rows
     for name in ("counted", "visits", "ended"):
-        assert audit(doors, made, made.table(name)).holds
-    assert lake.state(doors, made, "counted").position.dropped == dropped
-    assert lake.rows(doors, made, "ended") == {"pen": {"count": 2}}, "sessions that closed before are no news"
-    assert rebuild(doors, made, made.table("counted"), "rebuild").inserted == 0
+        assert audit(ports, made, made.table(name)).holds
+    assert lake.state(ports, made, "counted").position.dropped == dropped
+    assert lake.rows(ports, made, "ended") == {"pen": {"count": 2}}, "sessions that closed before are no news"
+    assert rebuild(ports, made, made.table("counted"), "rebuild").inserted == 0
 
     # By time, after somebody broke the table; its newest commit but one was the restore.
-    path = lake.path(doors, made, "totals")
-    at = next(c.at for c in positions.commits(path, f"{made.name}/totals") if c.version == versions[0]["totals"])
+    path = lake.path(ports, made, "totals")
+    at = next(c.at for c in StoredTable(f"{made.name}/totals", path).commits() if c.version == versions[0]["totals"])
     DeltaTable(path).delete("customer = 'ada'")
-    restore(doors, made, made.table("totals"), "again", timestamp=at)
-    assert lake.rows(doors, made, "totals") == known[0]["totals"]
-    restore(doors, made, made.table("totals"), "undo", version=versions[2]["totals"])
-    assert lake.rows(doors, made, "totals") == known[2]["totals"], "what a restore undid can be restored"
-    assert tick(doors, made, "go on again").failed == {}
-    assert lake.rows(doors, made, "totals") == known[2]["totals"]
-    assert audit(doors, made, made.table("totals")).holds
+    restore(ports, made, made.table("totals"), "again", timestamp=at)
+    assert lake.rows(ports, made, "totals") == known[0]["totals"]
+    restore(ports, made, made.table("totals"), "undo", version=versions[2]["totals"])
+    assert lake.rows(ports, made, "totals") == known[2]["totals"], "what a restore undid can be restored"
+    assert tick(ports, made, "go on again").failed == {}
+    assert lake.rows(ports, made, "totals") == known[2]["totals"]
+    assert audit(ports, made, made.table("totals")).holds
 
 
 def test_what_follows_a_restored_table_waits_for_its_next_step_and_then_has_what_it_has(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     orders, sink = topic("orders"), topic("sink")
     builder = StreamsBuilder(f"followed-{orders}")
@@ -118,52 +119,52 @@ def test_what_follows_a_restored_table_waits_for_its_next_step_and_then_has_what
     made = builder.build()
     for wave in ([order(1, "ada", 10), order(2, "ben", 20)], [order(1, "ben", 11), Record(2, None)]):
         send(kafka, orders, *wave)
-        assert tick(doors, made, "wave").failed == {}
-    known = {name: lake.rows(doors, made, name) for name in ("paid", "totals")}
+        assert tick(ports, made, "wave").failed == {}
+    known = {name: lake.rows(ports, made, name) for name in ("paid", "totals")}
     assert known == {"paid": {1: {"customer": "ben", "amount": 11}}, "totals": {"ben": {"total": 11}}}
 
-    restore(doors, made, made.table("paid"), "restore", version=1)
-    assert {row["customer"] for row in lake.rows(doors, made, "paid").values()} == {"ada", "ben"}
+    restore(ports, made, made.table("paid"), "restore", version=1)
+    assert {row["customer"] for row in lake.rows(ports, made, "paid").values()} == {"ada", "ben"}
     for name in ("totals", "told"):
-        assert step(doors, made, made.table(name), "between").outcome == "idle", "its next step takes both as one"
-    assert lake.rows(doors, made, "totals") == known["totals"]
-    assert publish(doors, made, made.table("paid")).records == 2, "what it holds now"
+        assert step(ports, made, made.table(name), "between").outcome == "idle", "its next step takes both as one"
+    assert lake.rows(ports, made, "totals") == known["totals"]
+    assert publish(ports, made, made.table("paid")).records == 2, "what it holds now"
 
-    assert tick(doors, made, "on").failed == {}
-    assert {name: lake.rows(doors, made, name) for name in known} == known
-    assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
-    assert all(audit(doors, made, table).holds for table in made.tables)
+    assert tick(ports, made, "on").failed == {}
+    assert {name: lake.rows(ports, made, name) for name in known} == known
+    assert {done.outcome for done in tick(ports, made, "again").stepped} == {"idle"}
+    assert all(audit(ports, made, table).holds for table in made.tables)
     # Whoever hears of every change hears of the way back, and of the way here again.
     there, back = {(1, "ben"), (2, None)}, {(1, "ada"), (2, "ben")}
     changes = sorted(
-        (row["_ordinal"], row["id"], row["customer"]) for row in lake.listed(lake.path(doors, made, "told"))
+        (row["_ordinal"], row["id"], row["customer"]) for row in lake.listed(lake.path(ports, made, "told"))
     )
     told = [one.change for one in received(kafka, sink)]
     for found in ([change[1:] for change in changes], [(key, row and row["customer"]) for key, row in told]):
         assert [set(found[n : n + 2]) for n in range(0, len(found), 2)] == [back, there, back, there]
 
 
-def test_what_cannot_be_restored_is_told_with_what_can(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_what_cannot_be_restored_is_told_with_what_can(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     orders, clicks = topic("orders"), topic("clicks")
     made = topology(orders, clicks)
     send(kafka, orders, order(1, "ada", 10))
-    tick(doors, made, "wave")
+    tick(ports, made, "wave")
     with pytest.raises(CannotRestore, match="kept is a stream: consumers have its records already"):
-        restore(doors, made, made.table("kept"), "restore", version=1)
-    before = lake.versions(doors, made, "paid")
+        restore(ports, made, made.table("kept"), "restore", version=1)
+    before = lake.versions(ports, made, "paid")
     for version in (0, -1, before + 1, 99):
         with pytest.raises(
             CannotRestore, match=rf"paid cannot be put back to any version {version}\. .*versions 1 to 1,"
         ):
-            restore(doors, made, made.table("paid"), "restore", version=version)
+            restore(ports, made, made.table("paid"), "restore", version=version)
     with pytest.raises(
         CannotRestore, match=r"paid cannot be put back to any commit as old as 1970-01-01 .*versions 1 to 1,"
     ):
-        restore(doors, made, made.table("paid"), "restore", timestamp=1)
+        restore(ports, made, made.table("paid"), "restore", timestamp=1)
     with pytest.raises(
         CannotRestore, match=r"paid cannot be put back to any commit of 2100-.*, which is in the future\. .*1 to 1"
     ):
-        restore(doors, made, made.table("paid"), "restore", timestamp=4_102_444_800_000)
+        restore(ports, made, made.table("paid"), "restore", timestamp=4_102_444_800_000)
     with pytest.raises(CannotRestore, match="paid is what it was in version 1: no commit since changed it"):
-        restore(doors, made, made.table("paid"), "restore", timestamp=round(time.time() * 1000))
-    assert lake.versions(doors, made, "paid") == before, "nothing was committed"
+        restore(ports, made, made.table("paid"), "restore", timestamp=round(time.time() * 1000))
+    assert lake.versions(ports, made, "paid") == before, "nothing was committed"

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from resources.engine import Engine
 from resources.lakehouse import Lakehouse
-from spark.engine.doors import Doors
 from spark.engine.errors import LakesDiffer
+from spark.engine.ports import Ports
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
 from tests.lake import Record, send
@@ -57,13 +57,13 @@ def test_a_table_that_only_the_engine_sees_is_never_replaced(
     builder.table(name, Consumed.json(key="id bigint", value="v string"))
     topology, (torn, engines) = builder.build(), own
     send(kafka, name, Record(1, {"v": "a"}))
-    doors = Doors(engine, engines, kafka)
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology)
-    stored = [lake.path(doors, topology, name) for name in topology.stored]
+    ports = Ports(engine, engines, kafka)
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology)
+    stored = [lake.path(ports, topology, name) for name in topology.stored]
     before = [DeltaTable(path).history() for path in stored]
     if there == "another lake":
-        lake.land_all(Doors(engine, Lakehouse(torn.root), kafka), topology)
+        lake.land_all(Ports(engine, Lakehouse(torn.root), kafka), topology)
     if there == "a copy":  # of a lake that was proven before, as a backup that was put back is
         session = engine.session()
         engines.prove(session)
@@ -73,14 +73,14 @@ def test_a_table_that_only_the_engine_sees_is_never_replaced(
 
     if there == "nothing":
         with pytest.raises(LakesDiffer, match=r"the engine has a table .* and this process sees none"):
-            lake.land_all(Doors(engine, torn, kafka), topology)
+            lake.land_all(Ports(engine, torn, kafka), topology)
     # A remote engine's lake is proven before anything is asked of it, whatever this process sees there.
-    remote = Doors(Engine(None, engine.start(), lakehouse=torn), torn, kafka)
+    remote = Ports(Engine(None, engine.start(), lakehouse=torn), torn, kafka)
     with pytest.raises(LakesDiffer, match=r"(?s)see different places under .* Nothing was changed"):
         lake.land_all(remote, topology)
     assert [DeltaTable(path).history() for path in stored] == before
 
-    [went_on] = lake.land_all(replace(doors, engine=Engine(None, engine.start(), lakehouse=engines)), topology)
+    [went_on] = lake.land_all(replace(ports, engine=Engine(None, engine.start(), lakehouse=engines)), topology)
     assert (went_on.outcome, went_on.records) == ("landed", 1)
 
 

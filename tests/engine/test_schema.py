@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from spark.engine.audit import audit
 from spark.engine.errors import PlanChanged
-from spark.engine.repair import audit, rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.engine.tick import Ticked
 
 pytestmark = pytest.mark.thorough
@@ -89,49 +90,49 @@ def lines() -> dict[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def happened(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> dict[str, tuple[str, ...]]:
+def happened(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> dict[str, tuple[str, ...]]:
     """What each change came to, one after the other."""
     name = topic("items")
     send(kafka, name, Record(1, {"v": 1, "w": "a"}), Record(2, {"v": 2, "w": "b"}))
-    assert tick(doors, FIRST.topology(name), "first").failed == {}
-    return {what: happen(doors, kafka, name, change) for what, change in HAPPENS.items()}
+    assert tick(ports, FIRST.topology(name), "first").failed == {}
+    return {what: happen(ports, kafka, name, change) for what, change in HAPPENS.items()}
 
 
-def happen(doors: Doors, kafka: Kafka, name: str, change: Change) -> tuple[str, ...]:
+def happen(ports: Ports, kafka: Kafka, name: str, change: Change) -> tuple[str, ...]:
     """Let one change happen: what became of the landing and of the tables."""
     send(kafka, name, Record(change.key, change.value))
-    came_to = {told(doors, declared.topology(name)) for declared in (change.declared, *change.beside)}
+    came_to = {told(ports, declared.topology(name)) for declared in (change.declared, *change.beside)}
     assert len(came_to) == 1, "all of one line come to the same"
     return came_to.pop()
 
 
-def told(doors: Doors, topology: Topology) -> tuple[str, ...]:
+def told(ports: Ports, topology: Topology) -> tuple[str, ...]:
     """Tick, rebuild and audit what asks for it, and say what became of the landing and of the tables."""
     tables = (topology.sources[0].landing, "kept", "sums")
-    before = [columns(doors, topology, table) for table in tables]
-    versions = [lake.versions(doors, topology, table) for table in tables]
-    ticked = tick(doors, topology, "changed")
+    before = [columns(ports, topology, table) for table in tables]
+    versions = [lake.versions(ports, topology, table) for table in tables]
+    ticked = tick(ports, topology, "changed")
     said = tuple(
-        outcome(ticked, table, columns(doors, topology, table) > had) for table, had in zip(tables, before, strict=True)
+        outcome(ticked, table, columns(ports, topology, table) > had) for table, had in zip(tables, before, strict=True)
     )
     for table, its, was in zip(tables, said, versions, strict=True):
         if its in ("refused", "rebuild", "waits"):
-            assert lake.versions(doors, topology, table) == was, "nothing is committed"
+            assert lake.versions(ports, topology, table) == was, "nothing is committed"
         if (table, its) == ("kept", "waits"):  # its definition has the type; and both do when they are asked to
             for do in (step, rebuild):
                 with pytest.raises(PlanChanged, match="landed and declared types differ"):
-                    do(doors, topology, topology.table(table), "asked")
+                    do(ports, topology, topology.table(table), "asked")
         if its == "rebuild":
             assert re.search("^[-+]", str(ticked.failed[table]), re.MULTILINE), "it shows how they differ"
-            rebuild(doors, topology, topology.table(table), "rebuilt")
+            rebuild(ports, topology, topology.table(table), "rebuilt")
         if its in ("rebuild", "gains") and table in ("kept", "sums"):
-            assert audit(doors, topology, topology.table(table)).holds
+            assert audit(ports, topology, topology.table(table)).holds
     return said
 
 
-def columns(doors: Doors, topology: Topology, table: str) -> set[str]:
+def columns(ports: Ports, topology: Topology, table: str) -> set[str]:
     """The columns of a table as it is stored."""
-    return {field.name for field in DeltaTable(lake.path(doors, topology, table)).schema().fields}
+    return {field.name for field in DeltaTable(lake.path(ports, topology, table)).schema().fields}
 
 
 def outcome(ticked: Ticked, table: str, gained: bool) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from spark.engine import changes
-from spark.engine.doors import Doors
 from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.inputs import span
+from spark.engine.ports import Ports
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -39,12 +39,12 @@ def test_after_every_wave_a_table_has_the_rows_of_the_oracle(story: Story, table
     for wave in story.waves.values():
         expected = wave.expected[name]
         columns = list(next(iter(expected.values())))
-        assert lake.rows(wave.doors, story.topology, name, columns) == expected
+        assert lake.rows(wave.ports, story.topology, name, columns) == expected
 
 
 def row(story: Story, wave: str, table: str, key: int) -> lake.Row | None:
     """A row's columns without its time, as stored after a wave."""
-    found = lake.rows(story.waves[wave].doors, story.topology, called(story, table))
+    found = lake.rows(story.waves[wave].ports, story.topology, called(story, table))
     return found.get(key)
 
 
@@ -137,7 +137,7 @@ def test_a_cut_that_moved_without_a_change_of_an_input_is_a_commit_of_the_positi
 
 
 def test_a_step_run_twice_commits_nothing_and_starts_no_spark(story: Story) -> None:
-    idle = Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka)
+    idle = Ports(NoEngine(), story.last.ports.lakehouse, story.last.ports.kafka)
     for name, done in lake.step_all(idle, story.topology).items():
         assert done.outcome == "idle", name
         assert done.after == done.before
@@ -149,19 +149,19 @@ def test_a_step_run_twice_commits_nothing_and_starts_no_spark(story: Story) -> N
 def test_a_span_of_several_commits_is_stepped_at_once(
     story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(changes, "FEW", few)  # 1: every span is wide
-    doors = copied(story.last.doors, story.topology, tmp_path)
+    monkeypatch.setattr(span, "BROADCAST_ROWS", few)  # 1: every span is wide
+    ports = copied(story.last.ports, story.topology, tmp_path)
     for name in DERIVED:
-        where = lake.path(doors, story.topology, name)
+        where = lake.path(ports, story.topology, name)
         shutil.rmtree(where)
-        shutil.copytree(lake.path(story.waves["first"].doors, story.topology, name), where)
-    for name, done in lake.step_all(doors, story.topology, *DERIVED).items():
+        shutil.copytree(lake.path(story.waves["first"].ports, story.topology, name), where)
+    for name, done in lake.step_all(ports, story.topology, *DERIVED).items():
         assert done.outcome == "stepped", name
         assert done.after is not None
-        assert done.after.position.inputs == lake.state(story.last.doors, story.topology, name).position.inputs
+        assert done.after.position.inputs == lake.state(story.last.ports, story.topology, name).position.inputs
         # What was looked up now, and not in between, is what is there now.
         expected = story.last.expected["titled" if name == "looked_up" else name]
-        found = lake.rows(doors, story.topology, name, list(next(iter(expected.values()))))
+        found = lake.rows(ports, story.topology, name, list(next(iter(expected.values()))))
         moved = {
             key: found[key] for key in found if name != "looked_up" or key not in story.waves["first"].expected[name]
         }
@@ -176,58 +176,58 @@ class Refused(Exception):
 def test_a_gate_sees_the_new_rows_at_touched_keys_and_refuses_them_before_the_commit(
     story: Story, tmp_path: Path
 ) -> None:
-    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
+    ports = copied(story.waves["first"].ports, story.topology, tmp_path)
     seen: list[tuple[set[object], list[str]]] = []
 
     def gate(batch: DataFrame) -> None:
         seen.append(({row["order_id"] for row in batch.collect()}, batch.columns))
         raise Refused
 
-    lake.land_all(doors, story.topology)
-    lake.step_all(doors, story.topology, called(story, "orders"))
-    version = lake.versions(doors, story.topology, "titled")
+    lake.land_all(ports, story.topology)
+    lake.step_all(ports, story.topology, called(story, "orders"))
+    version = lake.versions(ports, story.topology, "titled")
     with pytest.raises(Refused):
-        step(doors, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
+        step(ports, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
     [(keys, columns)] = seen
     assert {1, 3, 8, 9, 11} <= keys
     assert not {2, 10, 99} & keys, "deleted"
     assert not {6, 7} & keys, "not touched"
     assert columns == ["order_id", "customer_id", "sku", "title", "_timestamp", "_topic", "_partition", "_offset"]
-    assert lake.versions(doors, story.topology, "titled") == version
+    assert lake.versions(ports, story.topology, "titled") == version
 
     will: list[tuple[object, ...]] = []
     gate_of_all = lake.Watching(lambda _: None, watch_all=lambda table: will.extend(map(tuple, table.collect())))
-    passed = step(doors, story.topology, story.topology.table("titled"), "passed", gate_of_all)
+    passed = step(ports, story.topology, story.topology.table("titled"), "passed", gate_of_all)
     assert passed.outcome == "stepped"
     there = {
         key: (row["title"], row["_offset"])
-        for key, row in lake.rows(doors, story.topology, "titled", ["title", "_offset"]).items()
+        for key, row in lake.rows(ports, story.topology, "titled", ["title", "_offset"]).items()
     }
     assert {row[0]: (row[3], row[-1]) for row in will} == there, "all rows, as they are behind the commit"
     assert len(will) == len(there)
 
     # Rows that somebody else wrote, no gate has seen: it looks once more.
-    assert step(doors, story.topology, story.topology.table("titled"), "again", gate_of_all).outcome == "idle"
-    DeltaTable(lake.path(doors, story.topology, "titled")).delete("order_id = 1")
+    assert step(ports, story.topology, story.topology.table("titled"), "again", gate_of_all).outcome == "idle"
+    DeltaTable(lake.path(ports, story.topology, "titled")).delete("order_id = 1")
     for outcome in ("positioned", "idle"):
-        done = step(doors, story.topology, story.topology.table("titled"), "again", gate_of_all)
+        done = step(ports, story.topology, story.topology.table("titled"), "again", gate_of_all)
         assert done.outcome == outcome
 
 
 def test_a_gate_that_refuses_the_first_rows_leaves_an_empty_table_that_nobody_reads(
     story: Story, tmp_path: Path
 ) -> None:
-    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
-    shutil.rmtree(lake.path(doors, story.topology, "titled"))
+    ports = copied(story.waves["first"].ports, story.topology, tmp_path)
+    shutil.rmtree(lake.path(ports, story.topology, "titled"))
 
     def gate(batch: DataFrame) -> None:
         assert batch.count() == len(story.waves["first"].expected["titled"])
         raise Refused
 
     with pytest.raises(Refused):
-        step(doors, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
-    assert lake.rows(doors, story.topology, "titled") == {}
-    assert lake.state(doors, story.topology, "titled").position.n == 0
+        step(ports, story.topology, story.topology.table("titled"), "refused", lake.Watching(gate))
+    assert lake.rows(ports, story.topology, "titled") == {}
+    assert lake.state(ports, story.topology, "titled").position.n == 0
 
 
 def test_a_changed_definition_is_refused_with_the_difference_and_what_to_run(story: Story) -> None:
@@ -239,7 +239,7 @@ def test_a_changed_definition_is_refused_with_the_difference_and_what_to_run(sto
     )
     o.join(c, on="customer_id", select=["left.*", "right.name", "right.country"]).materialize("enriched")
     changed = builder.build()
-    idle = Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka)
+    idle = Ports(NoEngine(), story.last.ports.lakehouse, story.last.ports.kafka)
     with pytest.raises(PlanChanged) as refused:
         step(idle, changed, changed.table("enriched"), "test")
     said = str(refused.value)
@@ -250,17 +250,17 @@ def test_a_changed_definition_is_refused_with_the_difference_and_what_to_run(sto
 
 
 def test_an_input_that_was_dropped_and_made_anew_is_refused_by_name(story: Story, tmp_path: Path) -> None:
-    doors = copied(story.last.doors, story.topology, tmp_path)
+    ports = copied(story.last.ports, story.topology, tmp_path)
     customers = called(story, "customers")
-    shutil.rmtree(lake.path(doors, story.topology, customers))
-    assert step(doors, story.topology, story.topology.table(customers), "test").outcome == "stepped"
-    version = lake.versions(doors, story.topology, "enriched")
+    shutil.rmtree(lake.path(ports, story.topology, customers))
+    assert step(ports, story.topology, story.topology.table(customers), "test").outcome == "stepped"
+    version = lake.versions(ports, story.topology, "enriched")
     with pytest.raises(InputChanged, match=rf"was computed from {customers} .* dropped and made anew"):
-        step(doors, story.topology, story.topology.table("enriched"), "test")
-    assert lake.versions(doors, story.topology, "enriched") == version
+        step(ports, story.topology, story.topology.table("enriched"), "test")
+    assert lake.versions(ports, story.topology, "enriched") == version
 
 
-def test_names_that_need_quoting_go_all_the_way(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_names_that_need_quoting_go_all_the_way(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     left, right = topic("my-topic.v1"), topic("select")
     builder = StreamsBuilder(f"names-{left}")
     items = builder.table(left, Consumed.json(key="`order` int", value="`größe` int, `it's` string, `from-to` int"))
@@ -276,13 +276,13 @@ def test_names_that_need_quoting_go_all_the_way(doors: Doors, kafka: Kafka, topi
 
     send(kafka, right, Record(7, {"left": "a", "s": {"end": 1, "my-field": [{"a-b": 2}]}}))
     send(kafka, left, Record({"order": 1}, {"größe": 2, "it's": "x", "from-to": 7}), Record(2, {"größe": 3}))
-    lake.land_all(doors, topology)
-    assert {done.outcome for done in lake.step_all(doors, topology).values()} == {"stepped"}
+    lake.land_all(ports, topology)
+    assert {done.outcome for done in lake.step_all(ports, topology).values()} == {"stepped"}
     send(kafka, right, Record(7, {"left": "b", "s": {"end": 1, "my-field": [{"a-b": 3}]}}))
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology)
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology)
     columns = ["größe", "it's", "from-to", "left", "my-field"]
-    assert lake.rows(doors, topology, "joined-names.v1", columns) == {
+    assert lake.rows(ports, topology, "joined-names.v1", columns) == {
         1: {"größe": 2, "it's": "x", "from-to": 7, "left": "b", "my-field": 3},
         2: {"größe": 3, "it's": None, "from-to": None, "left": None, "my-field": None},
     }

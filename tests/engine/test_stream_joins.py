@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.doors import Doors
-from spark.engine.late import late
-from spark.engine.repair import audit, rebuild
+from spark.engine.audit import audit
+from spark.engine.dropped_records import dropped_records
+from spark.engine.ports import Ports
+from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology, Versioned
 from tests import lake
@@ -85,24 +86,24 @@ def topology(names: dict[str, str]) -> Topology:
 @pytest.fixture(scope="module")
 def played(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
-) -> tuple[Doors, Topology, list[dict[str, list[tuple[object, ...]]]]]:
+) -> tuple[Ports, Topology, list[dict[str, list[tuple[object, ...]]]]]:
     """The waves, a tick each, and what every table gained in it."""
     config = {"retention.ms": "-1"}
     names = {name: topic(name, config=config) for name in ("clicks", "buys", "prices", "fees", "products")}
-    doors, made = Doors(engine, lakehouse, kafka), topology(names)
+    ports, made = Ports(engine, lakehouse, kafka), topology(names)
     gained: list[dict[str, list[tuple[object, ...]]]] = []
     seen: dict[str, set[tuple[object, ...]]] = {name: set() for name in TABLES}
     for number, wave in enumerate(WAVES):
         for name, sent in wave.items():
             send(kafka, names[name], *sent)
-        assert tick(doors, made, f"run-{number}").failed == {}
+        assert tick(ports, made, f"run-{number}").failed == {}
         gained.append({})
         for name in TABLES:
-            rows = set(map(shown, lake.listed(lake.path(doors, made, name))))
+            rows = set(map(shown, lake.listed(lake.path(ports, made, name))))
             gained[-1][name] = sorted(rows - seen[name], key=repr)
             assert name == "sold" or seen[name] <= rows, "a stream only grows"
             seen[name] = rows
-    return doors, made, gained
+    return ports, made, gained
 
 
 def shown(row: lake.Row) -> tuple[object, ...]:
@@ -112,7 +113,7 @@ def shown(row: lake.Row) -> tuple[object, ...]:
     return (*(value for name, value in row.items() if not name.startswith("_")), at - SINCE)
 
 
-Played = tuple[Doors, Topology, list[dict[str, list[tuple[object, ...]]]]]
+Played = tuple[Ports, Topology, list[dict[str, list[tuple[object, ...]]]]]
 
 
 def test_pairs_are_emitted_with_the_later_record_and_lone_records_when_time_closes_them(played: Played) -> None:
@@ -140,7 +141,7 @@ def test_a_record_sees_a_topics_table_at_its_own_place_and_a_global_one_at_the_p
 
 
 def test_a_record_sees_a_versioned_table_as_of_its_own_time_once_its_grace_is_over(played: Played) -> None:
-    doors, made, gained = played
+    ports, made, gained = played
     assert [wave["charged"] for wave in gained] == [
         [("ada", 1, 1, 10), ("ben", 2, None, 20)],
         sorted([("ada", 3, 2, 30), (None, 4, 2, 31), ("cat", 5, None, 45)], key=repr),
@@ -148,58 +149,58 @@ def test_a_record_sees_a_versioned_table_as_of_its_own_time_once_its_grace_is_ov
         [],
         [],
     ]
-    position = lake.state(doors, made, "charged").position
+    position = lake.state(ports, made, "charged").position
     assert list(position.seen.values()) == [(SINCE + 50) * 1000]
     assert position.dropped == {"null value": 1}
 
 
 def test_a_stored_stream_is_joined_and_counted_like_a_topic(played: Played) -> None:
-    doors, made, gained = played
+    ports, made, gained = played
     assert [wave["pens_bought"] for wave in gained][:3] == [[("ada", 1, 1, 15)], [], [("ada", 6, 4, 60)]]
-    assert lake.rows(doors, made, "sold") == {"pen": {"clicks": 5}}
+    assert lake.rows(ports, made, "sold") == {"pen": {"clicks": 5}}
 
 
 def test_stream_time_and_what_was_dropped_are_in_the_position(played: Played) -> None:
-    doors, made, _ = played
-    either = lake.state(doors, made, "either").position
+    ports, made, _ = played
+    either = lake.state(ports, made, "either").position
     assert either.time == (SINCE + 90_000) * 1000
     assert either.dropped == {"null value": 1, "late": 1}
-    assert lake.state(doors, made, "titled").position.dropped == {"null value": 1}
+    assert lake.state(ports, made, "titled").position.dropped == {"null value": 1}
     # A tick that emits nothing moves the time on: a filter hides no record from the clock.
-    assert lake.state(doors, made, "pens_bought").position.time == (SINCE + 90_000) * 1000
+    assert lake.state(ports, made, "pens_bought").position.time == (SINCE + 90_000) * 1000
 
 
 def test_what_was_dropped_is_listed_with_the_reason(played: Played) -> None:
-    doors, made, _ = played
-    every = late(doors, made, made.table("either"), 9).records
+    ports, made, _ = played
+    every = dropped_records(ports, made, made.table("either"), 9).records
     found = [(one.topic.partition("-")[0], one.offset, one.reason) for one in every]
     assert found == [("clicks", 7, "late"), ("clicks", 4, "null value")]
-    [newest] = late(doors, made, made.table("either"), 1).records
+    [newest] = dropped_records(ports, made, made.table("either"), 1).records
     assert newest.version > every[1].version
-    assert late(doors, made, made.table("sold"), 9).records == []
+    assert dropped_records(ports, made, made.table("sold"), 9).records == []
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "sold"])
 def test_a_version_is_what_its_span_yields(played: Played, name: str) -> None:
-    doors, made, _ = played
-    newest = lake.versions(doors, made, name)
+    ports, made, _ = played
+    newest = lake.versions(ports, made, name)
     for version in range(1 if name == "priced" else newest, newest + 1):  # an audit costs what a step does
-        audited = audit(doors, made, made.table(name), version)
+        audited = audit(ports, made, made.table(name), version)
         assert audited.holds, (version, audited.sample)
 
 
 @pytest.mark.thorough
 def test_a_rebuild_replays_the_spans_and_puts_right_what_somebody_broke(played: Played) -> None:
-    doors, made, _ = played
-    before = sorted(map(shown, lake.listed(lake.path(doors, made, "either"))), key=repr)
-    session = doors.engine.session()
-    session.sql(f"DELETE FROM delta.`{lake.path(doors, made, 'either')}` WHERE n = 3").collect()
-    session.sql(f"UPDATE delta.`{lake.path(doors, made, 'either')}` SET paid = 9 WHERE n = 5").collect()
+    ports, made, _ = played
+    before = sorted(map(shown, lake.listed(lake.path(ports, made, "either"))), key=repr)
+    session = ports.engine.session()
+    session.sql(f"DELETE FROM delta.`{lake.path(ports, made, 'either')}` WHERE n = 3").collect()
+    session.sql(f"UPDATE delta.`{lake.path(ports, made, 'either')}` SET paid = 9 WHERE n = 5").collect()
     session.stop()
     table = made.table("either")
-    assert audit(doors, made, table).differing == 2
-    done = rebuild(doors, made, table, "rebuild")
+    assert audit(ports, made, table).differing == 2
+    done = rebuild(ports, made, table, "rebuild")
     assert (done.inserted, done.updated, done.deleted) == (1, 1, 0)
-    assert sorted(map(shown, lake.listed(lake.path(doors, made, "either"))), key=repr) == before
-    assert audit(doors, made, table).holds
-    assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
+    assert sorted(map(shown, lake.listed(lake.path(ports, made, "either"))), key=repr) == before
+    assert audit(ports, made, table).holds
+    assert {done.outcome for done in tick(ports, made, "again").stepped} == {"idle"}

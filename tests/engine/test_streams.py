@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine import position as positions
-from spark.engine import repair
-from spark.engine.doors import Doors
+from spark.engine import rebuild as repair
+from spark.engine.audit import audit
+from spark.engine.dropped_records import DroppedRecords, dropped_records
 from spark.engine.errors import InputChanged
-from spark.engine.late import Late, late
-from spark.engine.repair import audit, rebuild
+from spark.engine.log import position as positions
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.ports import Ports
+from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, SessionWindows, StreamsBuilder, TimeWindows, Topology, Versioned
@@ -111,7 +113,7 @@ def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_i
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
     names = topic("clicks"), topic("views"), topic("prices")
-    made, doors = topology(*names), Doors(engine, lakehouse, kafka)
+    made, ports = topology(*names), Ports(engine, lakehouse, kafka)
     changes: Counter[object] = Counter()
     but_two: dict[object, Any] = {}
     clicks: list[Record] = []
@@ -122,17 +124,17 @@ def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_i
         for name, sent, wave in zip(names, (clicks, views, prices), waves, strict=True):
             send(kafka, name, *wave)
             sent += wave
-        assert tick(doors, made, f"wave {number}").failed == {}
+        assert tick(ports, made, f"wave {number}").failed == {}
         both = clicks + views
-        found = lake.rows(doors, made, "seen")
+        found = lake.rows(ports, made, "seen")
         assert {
             sku: row | {"paid": round(row["paid"], 9) if isinstance(row["paid"], float) else None}
             for sku, row in found.items()
         } == seen(both)
         last = sorted((one for one in both if sold(one)), key=lambda one: one.timestamp)
-        assert lake.rows(doors, made, "last_seen") == {(sold(one) or {})["sku"]: {"user": one.key} for one in last}
+        assert lake.rows(ports, made, "last_seen") == {(sold(one) or {})["sku"]: {"user": one.key} for one in last}
         dear = {one.key: one.value for one in clicks if isinstance(one.value, dict) and (one.value["price"] or 0) > 1}
-        assert lake.rows(doors, made, "clicked") == dear
+        assert lake.rows(ports, made, "clicked") == dear
         was, price = price, newest(prices)
         for sku, row in price.items():
             # Also a late record of equal content moves nothing; a tie of timestamps is the later offset's.
@@ -140,19 +142,19 @@ def test_streams_and_versioned_tables_follow_their_topics_and_every_version_is_i
                 changes[sku] += 1
                 but_two |= {} if row == {"price": 2} else {sku: row}
         but_two = {sku: row for sku, row in but_two.items() if sku in price or sku not in was}
-        assert lake.rows(doors, made, names[2]) == price
-        assert lake.rows(doors, made, "price_changes") == {sku: {"changes": count} for sku, count in changes.items()}
-        assert lake.rows(doors, made, "prices_but_two") == but_two
-        assert lake.rows(doors, made, "by_price") == {row["price"]: {"sku": sku} for sku, row in price.items()}
-        assert lake.rows(doors, made, "priced") == {
+        assert lake.rows(ports, made, names[2]) == price
+        assert lake.rows(ports, made, "price_changes") == {sku: {"changes": count} for sku, count in changes.items()}
+        assert lake.rows(ports, made, "prices_but_two") == but_two
+        assert lake.rows(ports, made, "by_price") == {row["price"]: {"sku": sku} for sku, row in price.items()}
+        assert lake.rows(ports, made, "priced") == {
             (sold(one) or {})["sku"]: {"user": one.key, "price": price.get((sold(one) or {})["sku"], {}).get("price")}
             for one in clicks
             if sold(one)
         }
         for table in made.tables[number % 2 :: 2] if number > 1 else ():  # each once: an audit costs more than a step
-            assert audit(doors, made, table).holds, table.name
-    assert {done.outcome for done in tick(doors, made, "again").stepped} == {"idle"}
-    rebuilt = rebuild(doors, made, made.table("seen"), "rebuild")
+            assert audit(ports, made, table).holds, table.name
+    assert {done.outcome for done in tick(ports, made, "again").stepped} == {"idle"}
+    rebuilt = rebuild(ports, made, made.table("seen"), "rebuild")
     assert (rebuilt.inserted, rebuilt.deleted) == (0, 0)
 
 
@@ -167,24 +169,24 @@ def followed(items: str, value: str) -> Topology:
 def test_the_changes_of_a_table_begin_anew_where_it_was_replaced(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    name, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    name, ports = topic("items"), Ports(engine, lakehouse, kafka)
     before, after = followed(name, "v int"), followed(name, "note string")
-    assert tick(doors, before, "nothing yet").failed == {}
-    assert lake.rows(doors, before, "changes") == {}
+    assert tick(ports, before, "nothing yet").failed == {}
+    assert lake.rows(ports, before, "changes") == {}
     send(kafka, name, Record(1, {"v": 1}))
-    assert tick(doors, before, "one").failed == {}
+    assert tick(ports, before, "one").failed == {}
     send(kafka, name, Record(1, {"v": 2}), Record(2, {"v": 1}))
-    assert tick(doors, before, "two").failed == {}
-    assert lake.rows(doors, before, "changes") == {1: {"changes": 2}, 2: {"changes": 1}}
-    assert audit(doors, before, before.table("changes")).holds
-    rebuild(doors, after, after.table(name), "rebuild")
+    assert tick(ports, before, "two").failed == {}
+    assert lake.rows(ports, before, "changes") == {1: {"changes": 2}, 2: {"changes": 1}}
+    assert audit(ports, before, before.table("changes")).holds
+    rebuild(ports, after, after.table(name), "rebuild")
     send(kafka, name, Record(2, {"note": "new"}))
-    failed = tick(doors, after, "three").failed["changes"]
+    failed = tick(ports, after, "three").failed["changes"]
     assert isinstance(failed, InputChanged)
     assert "its changes end there" in str(failed)
-    rebuild(doors, after, after.table("changes"), "rebuild")
-    assert lake.rows(doors, after, "changes") == {1: {"changes": 1}, 2: {"changes": 2}}
-    assert audit(doors, after, after.table("changes")).holds
+    rebuild(ports, after, after.table("changes"), "rebuild")
+    assert lake.rows(ports, after, "changes") == {1: {"changes": 1}, 2: {"changes": 2}}
+    assert audit(ports, after, after.table("changes")).holds
 
 
 def told(items: str, makers: str) -> Topology:
@@ -202,7 +204,7 @@ def told(items: str, makers: str) -> Topology:
 def test_the_newest_of_the_stored_changes_of_a_table_are_its_rows(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    items, makers, doors = topic("items"), topic("makers"), Doors(engine, lakehouse, kafka)
+    items, makers, ports = topic("items"), topic("makers"), Ports(engine, lakehouse, kafka)
     made = told(items, makers)
     waves: list[tuple[list[Record], list[Record]]] = [
         ([record(1, 0, {"maker": "bic", "v": 1}), record(2, 1, {"maker": "bic", "v": 1})], []),
@@ -217,18 +219,18 @@ def test_the_newest_of_the_stored_changes_of_a_table_are_its_rows(
     for number, (one, other) in enumerate(waves):
         send(kafka, items, *one)
         send(kafka, makers, *other)
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, items, makers, "named")
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, items, makers, "named")
         if number in (2, 6):  # several commits at once
-            lake.step_all(doors, made, "changes", "newest")
-            assert lake.rows(doors, made, "newest") == lake.rows(doors, made, "named")
-            assert audit(doors, made, made.table("changes")).holds
-            assert audit(doors, made, made.table("newest")).holds
-    assert lake.rows(doors, made, "newest") == {3: {"maker": "bic", "v": 3, "country": "US"}}
-    rebuilt = rebuild(doors, made, made.table("changes"), "rebuild")
+            lake.step_all(ports, made, "changes", "newest")
+            assert lake.rows(ports, made, "newest") == lake.rows(ports, made, "named")
+            assert audit(ports, made, made.table("changes")).holds
+            assert audit(ports, made, made.table("newest")).holds
+    assert lake.rows(ports, made, "newest") == {3: {"maker": "bic", "v": 3, "country": "US"}}
+    rebuilt = rebuild(ports, made, made.table("changes"), "rebuild")
     assert (rebuilt.inserted, rebuilt.updated, rebuilt.deleted) == (0, 0, 0)
-    assert step(doors, made, made.table("newest"), "behind it").outcome in ("idle", "positioned", "stepped")
-    assert audit(doors, made, made.table("newest")).holds
+    assert step(ports, made, made.table("newest"), "behind it").outcome in ("idle", "positioned", "stepped")
+    assert audit(ports, made, made.table("newest")).holds
 
 
 def doubled(items: str, value: str) -> Topology:
@@ -243,18 +245,18 @@ def doubled(items: str, value: str) -> Topology:
 def test_the_stored_changes_of_a_table_that_was_replaced_go_on_behind_a_rebuild(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    items, doors = topic("items"), Doors(engine, lakehouse, kafka)
+    items, ports = topic("items"), Ports(engine, lakehouse, kafka)
     before, after = doubled(items, "v * 2"), doubled(items, "v * 2.5")
     send(kafka, items, Record(1, {"v": 1}))
-    assert tick(doors, before, "before").failed == {}
-    rebuild(doors, after, after.table("computed"), "rebuild")  # of another type: replaced whole
-    assert "its changes end there" in str(tick(doors, after, "stopped").failed["changes"])
+    assert tick(ports, before, "before").failed == {}
+    rebuild(ports, after, after.table("computed"), "rebuild")  # of another type: replaced whole
+    assert "its changes end there" in str(tick(ports, after, "stopped").failed["changes"])
     for table in ("changes", "newest"):
-        rebuild(doors, after, after.table(table), "rebuild")
+        rebuild(ports, after, after.table(table), "rebuild")
     send(kafka, items, Record(2, {"v": 2}))
-    assert tick(doors, after, "on").failed == {}
-    assert lake.rows(doors, after, "newest") == lake.rows(doors, after, "computed")
-    assert all(audit(doors, after, table).holds for table in after.tables)
+    assert tick(ports, after, "on").failed == {}
+    assert lake.rows(ports, after, "newest") == lake.rows(ports, after, "computed")
+    assert all(audit(ports, after, table).holds for table in after.tables)
 
 
 def kept(clicks: str, cheapest: int) -> Topology:
@@ -270,10 +272,10 @@ def kept(clicks: str, cheapest: int) -> Topology:
 def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_a_step(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, doors = topic("clicks"), Doors(engine, lakehouse, kafka)
+    name, ports = topic("clicks"), Ports(engine, lakehouse, kafka)
     made, changed = kept(name, 2), kept(name, 1)
     send(kafka, name, *(record("ada", at, {"price": price}) for at, price in ((1, 1), (3, 2), (4, 3))))
-    assert tick(doors, made, "before").failed == {}
+    assert tick(ports, made, "before").failed == {}
 
     def died(*_: object) -> None:
         raise InterruptedError
@@ -282,35 +284,37 @@ def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_
         with monkeypatch.context() as patched:
             patched.setattr(repair, "_rebuilt", died)
             with pytest.raises(InterruptedError):
-                rebuild(doors, changed, table, "dies")
-        assert step(doors, changed, table, "resumed").outcome == "stepped"
-        assert audit(doors, changed, table).holds
-    assert [row["price"] for row in lake.listed(lake.path(doors, changed, "dear"))] == [1, 2, 3]
-    assert [row["count"] for row in lake.listed(lake.path(doors, changed, "visits"))] == [3]
+                rebuild(ports, changed, table, "dies")
+        assert step(ports, changed, table, "resumed").outcome == "stepped"
+        assert audit(ports, changed, table).holds
+    assert [row["price"] for row in lake.listed(lake.path(ports, changed, "dear"))] == [1, 2, 3]
+    assert [row["count"] for row in lake.listed(lake.path(ports, changed, "visits"))] == [3]
 
 
 def test_late_records_are_told_whatever_their_clock_said(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic("clicks", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
-    doors = Doors(engine, lakehouse, kafka)
+    ports = Ports(engine, lakehouse, kafka)
     builder = StreamsBuilder(f"far-{name}", message_timestamp_after_max_ms=None)
     clicks = builder.stream(name, Consumed.json(key="user string", value="price int"))
     clicks.group_by("user").windowed_by(TimeWindows.of("5ms", grace="0ms")).count().materialize("counted")
     made = builder.build()
     far = 1_000_000_000_000_000  # milliseconds: the year 33658
     send(kafka, name, Record("ada", {"price": 1}, timestamp=far), record("ada", 1, {"price": 1}))
-    assert tick(doors, made, "far").failed == {}
-    (dropped,) = late(doors, made, made.table("counted"), limit=9).records
+    assert tick(ports, made, "far").failed == {}
+    (dropped,) = dropped_records(ports, made, made.table("counted"), limit=9).records
     assert (dropped.offset, dropped.timestamp) == (1, "2023-11-14 22:13:20.001")
     assert str(dropped.stream_time).startswith("+33658-09-27")
     # Where the first commit is no longer told, nobody knows what it began with.
     send(kafka, name, record("ada", 2, None))
-    assert tick(doors, made, "again").failed == {}
-    commits = list(positions.commits(lake.path(doors, made, "counted"), f"{made.name}/counted"))
+    assert tick(ports, made, "again").failed == {}
+    commits = list(StoredTable(f"{made.name}/counted", lake.path(ports, made, "counted")).commits())
     with monkeypatch.context() as patched:
         patched.setattr(positions, "commits", lambda *_, **__: iter(commits[:-1]))
-        assert late(doors, made, made.table("counted"), limit=9) == Late([], {"late": 1, "null value": 1})
+        assert dropped_records(ports, made, made.table("counted"), limit=9) == DroppedRecords(
+            [], {"late": 1, "null value": 1}
+        )
         patched.setattr(positions, "commits", lambda *_, **__: iter(commits))
-        told = late(doors, made, made.table("counted"), limit=9)
+        told = dropped_records(ports, made, made.table("counted"), limit=9)
         assert ([one.reason for one in told.records], told.older) == (["null value", "late"], {})

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine import position as positions
-from spark.engine.doors import Doors
+from spark.engine.audit import audit
 from spark.engine.errors import EngineError, ExpressionFailed
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicMissing
-from spark.engine.repair import audit
-from spark.engine.tick import Told, levels, tick
+from spark.engine.ports import Ports
+from spark.engine.tick import TickEvent, tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.engine.shop import Story
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from resources.kafka import Kafka
 
 
-def numbers(doors: Doors, topology: Topology, name: str) -> list[int]:
+def numbers(ports: Ports, topology: Topology, name: str) -> list[int]:
     """The numbers of a table's commits, oldest first."""
-    where = lake.path(doors, topology, name)
-    return [commit.position.n for commit in positions.commits(where, f"{topology.name}/{name}")][::-1]
+    where = lake.path(ports, topology, name)
+    return [commit.position.n for commit in StoredTable(f"{topology.name}/{name}", where).commits()][::-1]
 
 
 def test_an_idle_tick_opens_no_session(story: Story) -> None:
-    done = tick(Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka), story.topology, "idle")
+    done = tick(Ports(NoEngine(), story.last.ports.lakehouse, story.last.ports.kafka), story.topology, "idle")
     assert {landed.outcome for landed in done.landed} == {"idle"}
     assert {stepped.outcome for stepped in done.stepped} == {"idle"}
     assert len(done.landed) + len(done.stepped) == 10
@@ -52,26 +52,26 @@ def test_all_tables_of_a_tick_are_at_its_cut(story: Story) -> None:
 
 
 def test_two_ticks_at_once_commit_each_step_once(story: Story, tmp_path: Path) -> None:
-    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
+    ports = copied(story.waves["first"].ports, story.topology, tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda run: tick(doors, story.topology, run), ("one", "other"))
+        one, other = pool.map(lambda run: tick(ports, story.topology, run), ("one", "other"))
     assert (one.failed, other.failed) == ({}, {})
     for source in story.topology.sources:
-        assert numbers(doors, story.topology, source.landing) == [1, 2]
-        assert lake.records(doors, story.topology, source.topic) == [
+        assert numbers(ports, story.topology, source.landing) == [1, 2]
+        assert lake.records(ports, story.topology, source.topic) == [
             row | {"_batch": min(int(str(row["_batch"])), 2)}
-            for row in lake.records(story.last.doors, story.topology, source.topic)
+            for row in lake.records(story.last.ports, story.topology, source.topic)
         ]
     for name in story.shop.names():
         expected = story.last.expected["titled" if name == "looked_up" else name]
-        found = lake.rows(doors, story.topology, name, list(next(iter(expected.values()))))
+        found = lake.rows(ports, story.topology, name, list(next(iter(expected.values()))))
         if name == "looked_up":  # untouched rows keep what they found in the first wave
             kept = story.waves["first"].expected[name]
             found = {key: row for key, row in found.items() if kept.get(key) != row}
             expected = {key: expected[key] for key in found}
         assert found == expected, name
-        assert numbers(doors, story.topology, name) == [1, 2]
-    assert audit(doors, story.topology, story.topology.table("looked_up")).holds
+        assert numbers(ports, story.topology, name) == [1, 2]
+    assert audit(ports, story.topology, story.topology.table("looked_up")).holds
 
 
 class Refused(EngineError):
@@ -79,13 +79,13 @@ class Refused(EngineError):
 
 
 def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Path) -> None:
-    doors = copied(story.waves["first"].doors, story.topology, tmp_path)
+    ports = copied(story.waves["first"].ports, story.topology, tmp_path)
 
     def gate(batch: DataFrame) -> None:
         raise Refused(f"not today: {batch.columns}")
 
-    said: list[Told] = []
-    done = tick(doors, story.topology, "test", {"titled": lake.Watching(gate)}, said.append)
+    said: list[TickEvent] = []
+    done = tick(ports, story.topology, "test", {"titled": lake.Watching(gate)}, said.append)
     assert list(done.failed) == ["titled"]
     assert isinstance(done.failed["titled"], Refused)
     assert {stepped.table.rpartition("/")[2]: stepped.outcome for stepped in done.stepped} == dict.fromkeys(
@@ -93,14 +93,14 @@ def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Pat
     )
     assert len(said) == 10
     assert done.failed["titled"] in said
-    assert numbers(doors, story.topology, "titled") == [1]
+    assert numbers(ports, story.topology, "titled") == [1]
 
-    again = tick(doors, story.topology, "again")
+    again = tick(ports, story.topology, "again")
     assert again.failed == {}
     outcomes = {stepped.table.rpartition("/")[2]: stepped.outcome for stepped in again.stepped}
     assert outcomes == {name: "stepped" if name == "titled" else "idle" for name in outcomes}
     expected = story.last.expected["titled"]
-    assert lake.rows(doors, story.topology, "titled", list(next(iter(expected.values())))) == expected
+    assert lake.rows(ports, story.topology, "titled", list(next(iter(expected.values())))) == expected
 
 
 def failing(topic: str, expression: str, ansi: bool = True) -> Topology:
@@ -114,14 +114,14 @@ def failing(topic: str, expression: str, ansi: bool = True) -> Topology:
 
 
 @pytest.fixture(scope="module")
-def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Doors]:
+def items(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, Ports]:
     """A topic with a zero and a text, landed and stepped."""
     name = topic("items")
     send(kafka, name, Record(1, {"v": 1, "text": "1"}), Record(2, {"v": 0, "text": "two"}))
     topology = failing(name, "v")
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology, name)
-    return name, doors
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology, name)
+    return name, ports
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def items(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> tuple[str, D
     ],
 )
 def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
-    items: tuple[str, Doors], tmp_path: Path, expression: str, said: str, row: str
+    items: tuple[str, Ports], tmp_path: Path, expression: str, said: str, row: str
 ) -> None:
-    name, doors = items
+    name, ports = items
     topology = failing(name, expression)
-    done = tick(copied(doors, topology, tmp_path), topology, "test")
+    done = tick(copied(ports, topology, tmp_path), topology, "test")
     assert list(done.failed) == ["computed"]
     error = done.failed["computed"]
     assert isinstance(error, ExpressionFailed)
@@ -155,7 +155,7 @@ def test_an_expression_that_fails_stops_its_table_by_name_and_no_other(
 
 
 def test_the_row_that_fails_is_named_by_its_key_or_its_place(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     orders, people, clicks = topic("orders"), topic("people"), topic("clicks")
     builder = StreamsBuilder(f"named-{orders}")
@@ -174,11 +174,11 @@ def test_the_row_that_fails_is_named_by_its_key_or_its_place(
     send(kafka, orders, *many)
     send(kafka, people, *(Record(n, {"parts": n + 1}) for n in range(5)))
     send(kafka, clicks, *(Record(n, {"at": "x" if n == 41 else f"{n}"}) for n in range(60)))
-    done = tick(doors, made, "first")
+    done = tick(ports, made, "first")
     assert list(done.failed) == ["times"]
     assert str(done.failed["times"]).endswith(f"the row: topic '{clicks}', partition 0, offset 41")
     send(kafka, people, Record(3, {"parts": 0}))
-    done = tick(doors, made, "second")
+    done = tick(ports, made, "second")
     assert set(done.failed) == {"shares", "times"}
     named = re.search(r"the row: shop 's\d', number (\d+)$", str(done.failed["shares"]))
     assert named is not None, done.failed
@@ -186,13 +186,13 @@ def test_the_row_that_fails_is_named_by_its_key_or_its_place(
     assert number % 5 == 3
     assert number % 3
     send(kafka, orders, *(Record({"shop": "s1", "number": 1000 + n}, {"person": 1, "amount": 1}) for n in range(1)))
-    assert str(tick(doors, made, "third").failed["shops"]).endswith("the row: shop 's1'")
+    assert str(tick(ports, made, "third").failed["shops"]).endswith("the row: shop 's1'")
 
 
-def test_without_ansi_what_fails_is_null(items: tuple[str, Doors], tmp_path: Path) -> None:
-    name, doors = items
+def test_without_ansi_what_fails_is_null(items: tuple[str, Ports], tmp_path: Path) -> None:
+    name, ports = items
     topology = failing(name, "10 div v", ansi=False)
-    copy = copied(doors, topology, tmp_path)
+    copy = copied(ports, topology, tmp_path)
     assert tick(copy, topology, "test").failed == {}
     assert lake.rows(copy, topology, "computed") == {1: {"x": 10}, 2: {"x": None}}
     assert audit(copy, topology, topology.table("computed")).holds
@@ -202,11 +202,11 @@ def test_a_topic_that_is_missing_stops_a_tick_before_anything_is_done(story: Sto
     source = replace(story.topology.sources[0], topic="nowhere")
     topology = replace(story.topology, sources=(source, *story.topology.sources[1:]))
     with pytest.raises(TopicMissing, match="nowhere"):
-        tick(Doors(NoEngine(), story.last.doors.lakehouse, story.last.doors.kafka), topology, "test")
+        tick(Ports(NoEngine(), story.last.ports.lakehouse, story.last.ports.kafka), topology, "test")
 
 
 def test_the_levels_of_a_topology_hold_every_table_behind_what_it_reads(story: Story) -> None:
-    found = [[table.name for table in level] for level in levels(story.topology)]
+    found = [[table.name for table in level] for level in story.topology.levels]
     assert [{name.split("-")[0] for name in level} for level in found] == [
         {"orders", "customers", "products"},
         {"enriched", "titled", "looked_up", "chained"},

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.doors import Doors
-from spark.engine.repair import audit
+from spark.engine.audit import audit
+from spark.engine.ports import Ports
 from spark.engine.step import step
-from spark.engine.sync import Waiting, waiting
 from spark.engine.tick import tick
+from spark.engine.time_sync import Waiting, waiting
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import NoEngine, Record, send
@@ -63,49 +63,49 @@ def backlog(rng: random.Random, since: int) -> dict[str, list[Record]]:
     }
 
 
-def held(doors: Doors, made: Topology, name: str) -> list[str]:
+def held(ports: Ports, made: Topology, name: str) -> list[str]:
     """The rows of a table, without what tells how many steps made them."""
-    rows = lake.listed(lake.path(doors, made, name))
+    rows = lake.listed(lake.path(ports, made, name))
     return sorted(str({key: row[key] for key in row if key not in ("_batch", "_ordinal", "_reached")}) for row in rows)
 
 
-def caught_up(doors: Doors, made: Topology) -> bool:
+def caught_up(ports: Ports, made: Topology) -> bool:
     """Whether every table is where the landings are."""
     landed = {
-        t: at for source in made.sources for t, at in lake.state(doors, made, source.landing).position.cut.items()
+        t: at for source in made.sources for t, at in lake.state(ports, made, source.landing).position.cut.items()
     }
-    cuts = [lake.state(doors, made, table.name).position.cut for table in made.tables]
+    cuts = [lake.state(ports, made, table.name).position.cut for table in made.tables]
     return all(at == landed[topic] for cut in cuts for topic, at in cut.items())
 
 
-def taken(doors: Doors, made: Topology) -> int:
+def taken(ports: Ports, made: Topology) -> int:
     """How many records the newest release has let go in all."""
-    release = lake.state(doors, made, made.sources[0].landing).position.release
+    release = lake.state(ports, made, made.sources[0].landing).position.release
     assert release is not None
     return sum(offset for at in release.cut.values() for offset in at.offsets.values())
 
 
 @pytest.mark.thorough
-def test_a_backlog_in_slices_is_what_it_is_in_one_piece(doors: Doors, kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_a_backlog_in_slices_is_what_it_is_in_one_piece(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
     names = {name: topic(name, 2) for name in ("clicks", "buys", "orders", "customers", "titles")}
     for name, records in backlog(random.Random(1), 0).items():
         send(kafka, names[name], *records)
     whole, sliced = topology(f"whole-{names['clicks']}", names), topology(f"sliced-{names['clicks']}", names, limit=60)
-    assert tick(doors, whole, "whole").failed == {}
+    assert tick(ports, whole, "whole").failed == {}
     so_far, ticks = 6, 0  # the titles are no part of a slice
-    while not ticks or not caught_up(doors, sliced):
-        assert tick(doors, sliced, f"slice {ticks}").failed == {}
-        so_far, before, ticks = taken(doors, sliced), so_far, ticks + 1
+    while not ticks or not caught_up(ports, sliced):
+        assert tick(ports, sliced, f"slice {ticks}").failed == {}
+        so_far, before, ticks = taken(ports, sliced), so_far, ticks + 1
         assert before < so_far <= before + 60
         if ticks == 2:
-            assert audit(doors, sliced, sliced.table("sales")).holds
+            assert audit(ports, sliced, sliced.table("sales")).holds
     assert ticks == 3
     for name in (*TABLES, names["orders"], names["customers"]):
-        assert held(doors, sliced, name) == held(doors, whole, name), name
-    assert held(doors, sliced, "pairs") != []
-    position = lake.state(doors, sliced, "pairs").position
-    assert position.dropped == lake.state(doors, whole, "pairs").position.dropped
-    assert position.time == lake.state(doors, whole, "pairs").position.time
+        assert held(ports, sliced, name) == held(ports, whole, name), name
+    assert held(ports, sliced, "pairs") != []
+    position = lake.state(ports, sliced, "pairs").position
+    assert position.dropped == lake.state(ports, whole, "pairs").position.dropped
+    assert position.time == lake.state(ports, whole, "pairs").position.time
 
 
 def newest(items: str, name: str, limit: int | None = None) -> Topology:
@@ -116,7 +116,7 @@ def newest(items: str, name: str, limit: int | None = None) -> Topology:
 
 
 def test_a_key_of_several_partitions_ends_where_it_ends_in_one_piece(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     name = topic("items", 2)
     send(
@@ -126,13 +126,13 @@ def test_a_key_of_several_partitions_ends_where_it_ends_in_one_piece(
         *(Record(2, {"v": v}, partition, SINCE + at) for v, partition, at in ((4, 1, 12), (5, 0, 30))),
     )
     whole, sliced = newest(name, f"whole-{name}"), newest(name, f"sliced-{name}", limit=1)
-    assert tick(doors, whole, "whole").failed == {}
-    assert lake.rows(doors, whole, name) == {1: {"v": 3}, 2: {"v": 5}}
+    assert tick(ports, whole, "whole").failed == {}
+    assert lake.rows(ports, whole, name) == {1: {"v": 3}, 2: {"v": 5}}
     found = []
     for number in range(4):
-        assert tick(doors, sliced, f"slice {number}").failed == {}
-        assert audit(doors, sliced, sliced.table(name)).holds
-        found.append({key: row["v"] for key, row in lake.rows(doors, sliced, name).items()})
+        assert tick(ports, sliced, f"slice {number}").failed == {}
+        assert audit(ports, sliced, sliced.table(name)).holds
+        found.append({key: row["v"] for key, row in lake.rows(ports, sliced, name).items()})
     assert found == [{1: 3}, {1: 3, 2: 4}, {1: 3, 2: 4}, {1: 3, 2: 5}]
 
 
@@ -149,7 +149,7 @@ HOUR = 3_600_000  # milliseconds
 
 
 def test_records_wait_for_an_empty_partition_until_their_deadline(
-    doors: Doors, kafka: Kafka, topic: Callable[..., str]
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
     left, right = topic("left"), topic("right", 2)
     made = joined(f"held-{left}", left, right, HOUR)
@@ -159,28 +159,28 @@ def test_records_wait_for_an_empty_partition_until_their_deadline(
         send(kafka, name, Record(1, {"v": at}, partition, SINCE + at))
 
     def taken() -> object:
-        return lake.rows(doors, made, "counted").get(1, {}).get("v")
+        return lake.rows(ports, made, "counted").get(1, {}).get("v")
 
     def landed_at() -> int:
-        return lake.state(doors, made, made.source(left).landing).at
+        return lake.state(ports, made, made.source(left).landing).at
 
     put(left, 10)
-    lake.land_all(doors, made)
+    lake.land_all(ports, made)
     since = landed_at()
-    assert tick(doors, made, "never").failed == {}
+    assert tick(ports, made, "never").failed == {}
     assert taken() is None
     first = Waiting(left, 0, 1, (f"{right}-0", f"{right}-1"), since, since + HOUR)
-    assert waiting(doors.lakehouse, made) == [first]
+    assert waiting(ports.lakehouse, made) == [first]
     put(left, 11)
-    again = tick(doors, made, "again")
-    assert (again.failed, again.held) == ({}, waiting(doors.lakehouse, made))
+    again = tick(ports, made, "again")
+    assert (again.failed, again.held) == ({}, waiting(ports.lakehouse, made))
     assert again.held == [Waiting(left, 0, 2, (f"{right}-0", f"{right}-1"), since, since + HOUR)]
-    alone = step(Doors(NoEngine(), doors.lakehouse, kafka), made, counted, "alone")
+    alone = step(Ports(NoEngine(), ports.lakehouse, kafka), made, counted, "alone")
     assert alone.outcome == "idle"
 
     put(right, 5, 0)
     put(right, 7, 1)
-    held = tick(doors, made, "right has older ones").held
+    held = tick(ports, made, "right has older ones").held
     assert taken() == 5
     assert [(one.topic, one.partition, one.records, one.waits_for) for one in held] == [
         (left, 0, 2, (f"{right}-0",)),
@@ -188,23 +188,23 @@ def test_records_wait_for_an_empty_partition_until_their_deadline(
     ]
     put(right, 20, 0)
     put(right, 10, 1)
-    held = tick(doors, made, "right has newer ones").held
+    held = tick(ports, made, "right has newer ones").held
     assert taken() == 5 + 7 + 10 + 10
     assert [(one.topic, one.partition, one.waits_for) for one in held] == [
         (left, 0, (f"{right}-1",)),
         (right, 0, (f"{right}-1",)),
     ]
-    assert lake.state(doors, made, "counted").position.enforced == 0
+    assert lake.state(ports, made, "counted").position.enforced == 0
 
     hasty = joined(made.name, left, right, 1)
-    done = tick(doors, hasty, "the deadline has passed")
+    done = tick(ports, hasty, "the deadline has passed")
     assert (done.failed, done.held) == ({}, [])
     assert taken() == 5 + 7 + 10 + 10 + 11 + 20
-    assert lake.state(doors, made, "counted").position.enforced == 1
-    assert {stepped.outcome for stepped in tick(doors, hasty, "nothing new").stepped} == {"idle"}
+    assert lake.state(ports, made, "counted").position.enforced == 1
+    assert {stepped.outcome for stepped in tick(ports, hasty, "nothing new").stepped} == {"idle"}
     put(left, 6)
     put(right, 11, 1)
-    late = tick(doors, made, "what others have passed waits for nobody")
+    late = tick(ports, made, "what others have passed waits for nobody")
     assert (late.failed, late.held) == ({}, [])
     assert taken() == 5 + 7 + 10 + 10 + 11 + 20 + 6 + 11
-    assert lake.state(doors, made, "counted").position.enforced == 1
+    assert lake.state(ports, made, "counted").position.enforced == 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 PRODUCTS = [
     Record("x", {"title": "Tea"}),
@@ -61,14 +61,14 @@ def topology(kafka: Kafka, topic: Callable[..., str]) -> Topology:
     return builder.build()
 
 
-def titled(doors: Doors, topology: Topology) -> dict[object, object]:
+def titled(ports: Ports, topology: Topology) -> dict[object, object]:
     """The title of every order."""
-    return {key: row["title"] for key, row in lake.rows(doors, topology, "titled", ["title"]).items()}
+    return {key: row["title"] for key, row in lake.rows(ports, topology, "titled", ["title"]).items()}
 
 
-def changed(doors: Doors, topology: Topology, since: int) -> list[tuple[object, object]]:
+def changed(ports: Ports, topology: Topology, since: int) -> list[tuple[object, object]]:
     """What the table's change feed says behind a version: each order with its title, as often as it does."""
-    table = DeltaTable(lake.path(doors, topology, "titled"))
+    table = DeltaTable(lake.path(ports, topology, "titled"))
     if table.version() == since:
         return []
     told: list[Row] = lake.plain(table.load_cdf(starting_version=since + 1))
@@ -76,11 +76,11 @@ def changed(doors: Doors, topology: Topology, since: int) -> list[tuple[object, 
     return sorted((row["order_id"], row["title"]) for row in now)
 
 
-def joined(doors: Doors, topology: Topology) -> int:
+def joined(ports: Ports, topology: Topology) -> int:
     """Join what there is; the version that the table has then."""
-    lake.land_all(doors, topology)
-    lake.step_all(doors, topology)
-    return lake.versions(doors, topology, "titled")
+    lake.land_all(ports, topology)
+    lake.step_all(ports, topology)
+    return lake.versions(ports, topology, "titled")
 
 
 def products(topology: Topology) -> str:
@@ -89,42 +89,42 @@ def products(topology: Topology) -> str:
 
 
 def test_1_rebalance_a_change_whose_join_was_killed_is_joined_once_by_whoever_is_next(
-    doors: Doors, kafka: Kafka, topology: Topology
+    ports: Ports, kafka: Kafka, topology: Topology
 ) -> None:
-    was = joined(doors, topology)
+    was = joined(ports, topology)
     send(kafka, products(topology), Record("x", {"title": "Mate"}))
-    lake.land_all(doors, topology, "first")
-    lake.step_all(doors, topology, *(source.topic for source in topology.sources), run="first")
+    lake.land_all(ports, topology, "first")
+    lake.step_all(ports, topology, *(source.topic for source in topology.sources), run="first")
     with pytest.raises(Killed):
-        step(doors, topology, topology.table("titled"), "first", lake.Watching(killed))
-    assert changed(doors, topology, was) == []
+        step(ports, topology, topology.table("titled"), "first", lake.Watching(killed))
+    assert changed(ports, topology, was) == []
     for run in ("next", "and next"):
-        lake.step_all(doors, topology, run=run)
-        assert changed(doors, topology, was) == [(0, "Mate"), (1, "Mate")]
+        lake.step_all(ports, topology, run=run)
+        assert changed(ports, topology, was) == [(0, "Mate"), (1, "Mate")]
 
 
 def test_2_restore_a_runner_that_has_nothing_goes_on_where_the_last_one_was_and_repeats_nothing(
-    doors: Doors, kafka: Kafka, topology: Topology
+    ports: Ports, kafka: Kafka, topology: Topology
 ) -> None:
-    was = joined(doors, topology)
-    nothing = replace(doors, engine=NoEngine())  # no state of a join is anywhere but in the tables
+    was = joined(ports, topology)
+    nothing = replace(ports, engine=NoEngine())  # no state of a join is anywhere but in the tables
     lake.land_all(nothing, topology, "restored")
     assert {done.outcome for done in lake.step_all(nothing, topology, run="restored").values()} == {"idle"}
-    assert lake.versions(doors, topology, "titled") == was
+    assert lake.versions(ports, topology, "titled") == was
     send(kafka, products(topology), Record("y", {"title": "Bread"}, partition=1))
-    lake.land_all(doors, topology, "restored")
-    lake.step_all(doors, topology, run="restored")
-    assert changed(doors, topology, was) == [(2, "Bread")]
+    lake.land_all(ports, topology, "restored")
+    lake.step_all(ports, topology, run="restored")
+    assert changed(ports, topology, was) == [(2, "Bread")]
 
 
 def test_3_virtual_offset_runners_that_read_partitions_in_another_order_have_the_same_rows_and_cut(
-    doors: Doors, topology: Topology, tmp_path: Path
+    ports: Ports, topology: Topology, tmp_path: Path
 ) -> None:
-    ends = capture(doors.kafka, topology)
+    ends = capture(ports.kafka, topology)
     [name] = (name for name in ends if name.endswith(products(topology)))
     found = []
     for n, way in enumerate([[(2, 0), (2, 2)], [(0, 1), (0, 2), (2, 2)]]):
-        runner = replace(doors, lakehouse=Lakehouse(str(tmp_path / str(n))))
+        runner = replace(ports, lakehouse=Lakehouse(str(tmp_path / str(n))))
         for offsets in way:
             cut = ends | {name: TopicOffsets(ends[name].topic_id, dict(enumerate(offsets)))}
             for source in topology.sources:

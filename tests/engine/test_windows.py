@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from spark.engine.doors import Doors
+from spark.engine.audit import audit
+from spark.engine.dropped_records import dropped_records
 from spark.engine.errors import PlanChanged
-from spark.engine.late import late
-from spark.engine.repair import audit, rebuild
+from spark.engine.ports import Ports
+from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tests import lake
@@ -79,9 +80,9 @@ def topology(clicks: str, followed: bool = True, grace: str = "5ms") -> Topology
     return builder.build()
 
 
-def found(doors: Doors, made: Topology, name: str) -> dict[tuple[object, object], object]:
+def found(ports: Ports, made: Topology, name: str) -> dict[tuple[object, object], object]:
     """The counts by product and the begin of their window."""
-    rows = lake.listed(lake.path(doors, made, name))
+    rows = lake.listed(lake.path(ports, made, name))
     assert len({(row["sku"], row["_window_start"], row["_window_end"]) for row in rows}) == len(rows)
     return {(row["sku"], int(str(row["_window_start"])) - SINCE): row["count"] for row in rows}
 
@@ -92,60 +93,60 @@ def test_windows_follow_their_topic_tick_by_tick(
     name = topic("clicks", partitions=2)
     for number, wave in enumerate(WAVES):
         send(kafka, name, *wave)
-        doors, made = Doors(engine, lakehouse, kafka), topology(name)  # nothing is remembered but by the tables
-        ticked = tick(doors, made, f"wave {number}")
+        ports, made = Ports(engine, lakehouse, kafka), topology(name)  # nothing is remembered but by the tables
+        ticked = tick(ports, made, f"wave {number}")
         assert ticked.failed == {}
-        assert found(doors, made, "counted") == TUMBLING[number]
-        assert found(doors, made, "final") == CLOSED[number]
-        assert found(doors, made, "told") == CLOSED[number], "one record for every row"
+        assert found(ports, made, "counted") == TUMBLING[number]
+        assert found(ports, made, "final") == CLOSED[number]
+        assert found(ports, made, "told") == CLOSED[number], "one record for every row"
         assert all(done.deleted == 0 for done in ticked.stepped if not done.table.endswith("visits"))
         assert all(done.updated == 0 for done in ticked.stepped if done.table.endswith(("final", "slid", "visited")))
         for table in made.tables[number % 8 :: 8]:  # an audit costs more than a step
-            assert audit(doors, made, table).holds, (number, table.name)
-    assert lake.rows(doors, made, "most") == {"pen": {"most": 3}, "ink": {"most": 2}}
-    assert found(doors, made, "slid") == {
+            assert audit(ports, made, table).holds, (number, table.name)
+    assert lake.rows(ports, made, "most") == {"pen": {"most": 3}, "ink": {"most": 2}}
+    assert found(ports, made, "slid") == {
         # The click at 4 came when windows up to 6 were closed, the one at 7 when those up to 10 were.
         **{("pen", -2): 1, ("pen", 3): 3, ("pen", 4): 2, ("pen", 5): 1, ("pen", 8): 1},
         **{("ink", 7): 1, ("ink", 9): 2, ("ink", 13): 1},
     }
-    assert found(doors, made, "visits") == {
+    assert found(ports, made, "visits") == {
         # The click at 7 is in time: what ends at 8 is open until 18.
         **{("pen", 3): 4, ("ink", 12): 2, ("cap", 16): 1, ("zip", DAY): 1},
     }
-    assert found(doors, made, "visited") == {("pen", 3): 4, ("ink", 12): 2, ("cap", 16): 1}
-    state = lake.state(doors, made, "final")
+    assert found(ports, made, "visited") == {("pen", 3): 4, ("ink", 12): 2, ("cap", 16): 1}
+    state = lake.state(ports, made, "final")
     assert state.position.time == (SINCE + DAY) * 1000
     assert state.position.dropped == {"late": 2, "null key": 1, "null value": 1}
-    dropped = late(doors, made, made.table("final"), limit=10).records
+    dropped = dropped_records(ports, made, made.table("final"), limit=10).records
     assert {(one.partition, one.offset, one.reason) for one in dropped} == {
         *((0, 4, "null key"), (0, 5, "null value"), (0, 6, "late"), (1, 2, "late")),
     }
     other = topology(name, grace="1s")
     with pytest.raises(PlanChanged, match="computed by another definition"):
-        late(doors, other, other.table("final"), limit=10)
+        dropped_records(ports, other, other.table("final"), limit=10)
 
 
 @pytest.mark.thorough
 def test_windows_are_rebuilt_by_the_spans_they_were_computed_in(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
-    name, doors = topic("clicks", partitions=2), Doors(engine, lakehouse, kafka)
+    name, ports = topic("clicks", partitions=2), Ports(engine, lakehouse, kafka)
     made = topology(name, followed=False)
     # In one span the second click would come before the first, which would be in time.
     for wave in ([record("pen", 40)], [record("pen", 3, partition=1)], [record("pen", 99)]):
         send(kafka, name, *wave)
-        assert tick(doors, made, "wave").failed == {}
+        assert tick(ports, made, "wave").failed == {}
     for table in ("counted", "final", "visits", "visited"):
-        before = lake.rows(doors, made, table)
-        rebuilt = rebuild(doors, made, made.table(table), "rebuild")
+        before = lake.rows(ports, made, table)
+        rebuilt = rebuild(ports, made, made.table(table), "rebuild")
         assert (rebuilt.inserted, rebuilt.updated, rebuilt.deleted) == (0, 0, 0)
-        assert lake.rows(doors, made, table) == before
+        assert lake.rows(ports, made, table) == before
         if table != "visited":
-            assert lake.state(doors, made, table).position.dropped == {"late": 1}
-    DeltaTable(lake.path(doors, made, "final")).delete("sku = 'pen'")
-    assert not audit(doors, made, made.table("final")).holds
-    assert rebuild(doors, made, made.table("final"), "again").inserted == 1
-    assert audit(doors, made, made.table("final")).holds
+            assert lake.state(ports, made, table).position.dropped == {"late": 1}
+    DeltaTable(lake.path(ports, made, "final")).delete("sku = 'pen'")
+    assert not audit(ports, made, made.table("final")).holds
+    assert rebuild(ports, made, made.table("final"), "again").inserted == 1
+    assert audit(ports, made, made.table("final")).holds
     send(kafka, name, record("pen", 200))
-    assert tick(doors, made, "go on").failed == {}
-    assert found(doors, made, "final") == {("pen", 40): 1, ("pen", 90): 1}
+    assert tick(ports, made, "go on").failed == {}
+    assert found(ports, made, "final") == {("pen", 40): 1, ("pen", 90): 1}

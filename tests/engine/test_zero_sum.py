@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.doors import Doors
+from spark.engine.audit import audit
 from spark.engine.errors import InputChanged
-from spark.engine.repair import audit
+from spark.engine.ports import Ports
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
@@ -52,11 +52,11 @@ def refuse(batch: DataFrame) -> None:  # noqa: ARG001  # a gate's argument has t
 
 
 @pytest.fixture(scope="module")
-def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]) -> tuple[Doors, Topology]:
+def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]) -> tuple[Ports, Topology]:
     """Waves of transfers, changed ones and cancelled ones among them; in most, a step fails."""
     rng = random.Random(20)
     name = topic("transfers", 2)
-    doors, made = Doors(engine, lakehouse, kafka), topology(name)
+    ports, made = Ports(engine, lakehouse, kafka), topology(name)
     failed: set[str] = set()
     for number, failing in enumerate(FAILING):
         records = []
@@ -66,29 +66,29 @@ def bank(engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[...
             row: Row | None = None if rng.random() < 0.2 else {"src": src, "dst": dst, "amount": rng.randrange(1, 100)}
             records.append(Record(key, row, key % 2))
         send(kafka, name, *records)
-        ticked = tick(doors, made, f"wave {number}", dict.fromkeys(failing, lake.Watching(refuse)))
+        ticked = tick(ports, made, f"wave {number}", dict.fromkeys(failing, lake.Watching(refuse)))
         assert ticked.failed.keys() <= failing
         failed |= ticked.failed.keys()
     assert failed == set().union(*FAILING), "what was to fail did"
-    return doors, made
+    return ports, made
 
 
-def test_every_version_of_the_total_that_ever_was_is_zero(bank: tuple[Doors, Topology]) -> None:
-    doors, made = bank
+def test_every_version_of_the_total_that_ever_was_is_zero(bank: tuple[Ports, Topology]) -> None:
+    ports, made = bank
     seen = 0
-    for version in range(lake.versions(doors, made, "total") + 1):
-        for row in lake.listed(lake.path(doors, made, "total"), version):
+    for version in range(lake.versions(ports, made, "total") + 1):
+        for row in lake.listed(lake.path(ports, made, "total"), version):
             assert row["total"] == 0, version
             seen += 1
     assert seen >= 3, "versions with a row"
 
 
-def test_in_the_end_all_of_it_is_there_and_every_table_is_its_query(bank: tuple[Doors, Topology]) -> None:
-    doors, made = bank
+def test_in_the_end_all_of_it_is_there_and_every_table_is_its_query(bank: tuple[Ports, Topology]) -> None:
+    ports, made = bank
     [name] = [source.topic for source in made.sources]
     expected = dict.fromkeys(ACCOUNTS, 0)
     touched = set()
-    for row in lake.rows(doors, made, name).values():
+    for row in lake.rows(ports, made, name).values():
         src, dst, amount = (row[column] for column in ("src", "dst", "amount"))
         assert isinstance(src, int)
         assert isinstance(dst, int)
@@ -96,6 +96,6 @@ def test_in_the_end_all_of_it_is_there_and_every_table_is_its_query(bank: tuple[
         expected[dst] += amount
         expected[src] -= amount
         touched |= {src, dst}
-    assert lake.rows(doors, made, "balances") == {key: {"balance": expected[key]} for key in touched}
+    assert lake.rows(ports, made, "balances") == {key: {"balance": expected[key]} for key in touched}
     for table in made.tables:
-        assert audit(doors, made, table).holds
+        assert audit(ports, made, table).holds

@@ -14,7 +14,9 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.publisher import Publisher
-from spark.engine import commit, compact, definition, land, position, quarantine, repair, step, table
+from spark.engine import compact, land, quarantine, rebuild, step
+from spark.engine.log import commit, definition, table
+from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +30,8 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
     "offsets asked": ((Kafka, "end_offsets"),),
     "first offsets asked": ((Kafka, "beginning_offsets"),),
     "position asked": ((Kafka, "published"),),
-    "position read": ((position, "read"),),
-    "inputs pinned": ((step, "pin"), (repair, "pin")),
+    "position read": ((StoredTable, "state"),),
+    "inputs pinned": ((step, "pin"), (rebuild, "pin")),
     "session opened": ((Engine, "session"),),
     "table created": ((table, "create"),),
     "columns added": (
@@ -38,11 +40,11 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
         (definition, "add_columns"),
     ),
     "properties set": ((table, "set_properties"),),
-    "epoch closed": ((commit, "retire"),),
+    "epoch closed": ((commit, "close_epoch"),),
     "appended": ((commit, "append"),),
     "replaced": ((commit, "replace_all"),),
-    "merged": ((commit, "run"),),
-    "files compacted": ((compact, "_optimized"),),
+    "merged": ((commit, "merge"),),
+    "files compacted": ((compact, "_optimize"),),
     "files removed": ((compact, "_vacuum"),),
     "read back": ((commit, "_read_back"),),
     "publisher opened": ((Publisher, "__init__"),),

@@ -27,7 +27,7 @@ from spark.engine.compact import compact
 from spark.engine.land import capture, land
 from spark.engine.offsets import KafkaUnavailable
 from spark.engine.publish import publish
-from spark.engine.repair import rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
 from spark.engine.step import step
 from tests.faults.boundaries import Door, watched
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.topology import Topology
 
 BATCH = 2  # records of a transaction: the change of the small world takes two
 
-VERBS: dict[str, Callable[[Doors, Topology, str, str], str]] = {
-    "land": lambda doors, made, name, run: (
-        land(doors, made, made.source(name), capture(doors.kafka, made), run).outcome
+VERBS: dict[str, Callable[[Ports, Topology, str, str], str]] = {
+    "land": lambda ports, made, name, run: (
+        land(ports, made, made.source(name), capture(ports.kafka, made), run).outcome
     ),
-    "step": lambda doors, made, name, run: step(doors, made, made.table(name), run).outcome,
-    "publish": lambda doors, made, name, _: publish(doors, made, made.table(name)).outcome,
-    "rebuild": lambda doors, made, name, run: rebuild(doors, made, made.table(name), run).outcome,
-    "restore": lambda doors, made, name, run: restore(doors, made, made.table(name), run, version=1).outcome,
-    "compact": lambda doors, made, name, _: f"{compact(doors.engine, doors.lakehouse, made, name).removed} files",
+    "step": lambda ports, made, name, run: step(ports, made, made.table(name), run).outcome,
+    "publish": lambda ports, made, name, _: publish(ports, made, made.table(name)).outcome,
+    "rebuild": lambda ports, made, name, run: rebuild(ports, made, made.table(name), run).outcome,
+    "restore": lambda ports, made, name, run: restore(ports, made, made.table(name), run, version=1).outcome,
+    "compact": lambda ports, made, name, _: f"{compact(ports.engine, ports.lakehouse, made, name).removed} files",
 }
 """Each on a topic, or a table, in a run; what came of it."""
 
@@ -104,7 +104,7 @@ class Client:
     def work(self) -> str:
         """Run the verb once; what came of it."""
         with _small_transactions():
-            return VERBS[self.verb](self.tidetable.doors(), self.topology, self.name, self.run)
+            return VERBS[self.verb](self.tidetable.ports(), self.topology, self.name, self.run)
 
 
 def working(client: Client, stop: int | None, result: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.doors import Doors
+from spark.engine.ports import Ports
 from tests.conftest import servers
 from tests.faults.play import Playground
 from tests.faults.world import World, build
@@ -30,8 +30,8 @@ def worlds(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[int, int], World]:
     """The world of a seed and a number. Nobody changes its lakes: cells take copies."""
-    doors = Doors(engine, lakehouse, kafka)
-    return cache(lambda seed, _: build(doors, kafka, topic, tmp_path_factory.mktemp("stages"), seed))
+    ports = Ports(engine, lakehouse, kafka)
+    return cache(lambda seed, _: build(ports, kafka, topic, tmp_path_factory.mktemp("stages"), seed))
 
 
 @pytest.fixture(scope="session")

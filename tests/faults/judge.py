@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from spark.engine import position as positions
-from spark.engine.publish import sent_of
-from spark.engine.repair import audit
+from spark.engine.audit import audit
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.publishing.position import published_position
 from tests import lake
 from tests.lake import received
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
-    from spark.engine.position import Commit
+    from spark.engine.log.stored_table import Commit
+    from spark.engine.ports import Ports
     from spark.topology import Topology
     from tests.faults.world import World
 
@@ -54,10 +54,10 @@ def _again(commits: Iterable[Commit], since: int) -> int:
     return max(0, sum(commit.version > since for commit in commits) - 1)
 
 
-def of_landing(world: World, doors: Doors, topic: str, waves: int, since: int) -> Verdict:
+def of_landing(world: World, ports: Ports, topic: str, waves: int, since: int) -> Verdict:
     """Every record is there once, by one commit; at every version, the records up to its offsets and no others."""
     landing = world.topology.source(topic).landing
-    commits = list(positions.commits(lake.path(doors, world.topology, landing), f"{world.topology.name}/{landing}"))
+    commits = list(StoredTable(f"{world.topology.name}/{landing}", lake.path(ports, world.topology, landing)).commits())
     sent = [
         (offset, key, None if row is None else row.get("amount"), None if row is None else row.get("name"))
         for offset, (key, row) in enumerate(world.sent(topic, waves))
@@ -65,32 +65,32 @@ def of_landing(world: World, doors: Doors, topic: str, waves: int, since: int) -
     key = world.topology.source(topic).consumed.key[0].name
     stored = [
         (row["_offset"], row[key], row.get("amount"), row.get("name"))
-        for row in lake.records(doors, world.topology, topic)
+        for row in lake.records(ports, world.topology, topic)
     ]
-    wrong = [commit for commit in commits if not _true_offsets(world, doors, landing, commit)]
+    wrong = [commit for commit in commits if not _true_offsets(world, ports, landing, commit)]
     ends = {name.partition("/")[2]: offsets.offsets for name, offsets in commits[0].position.cut.items()}
     lost, duplicated = _compared(sent, stored)
     return Verdict(lost, duplicated + _again(commits, since), len(wrong), int(ends != {topic: {0: len(sent)}}))
 
 
-def _true_offsets(world: World, doors: Doors, landing: str, commit: Commit) -> bool:
+def _true_offsets(world: World, ports: Ports, landing: str, commit: Commit) -> bool:
     [cut] = commit.position.cut.values()
-    stored = lake.listed(lake.path(doors, world.topology, landing), commit.version)
+    stored = lake.listed(lake.path(ports, world.topology, landing), commit.version)
     found = sorted((int(str(row["_partition"])), int(str(row["_offset"]))) for row in stored)
     return found == [(p, offset) for p, end in sorted(cut.offsets.items()) for offset in range(end)]
 
 
-def of_table(world: World, doors: Doors, made: Topology, waves: int, since: int, once: bool) -> Verdict:
+def of_table(world: World, ports: Ports, made: Topology, waves: int, since: int, once: bool) -> Verdict:
     """The rows are the oracle's, every version since one is its query, and the newest says how far it is.
 
     `once`: by one commit; a rebuild or a restore that runs again commits again.
     """
-    path, name = lake.path(doors, made, "joined"), f"{made.name}/joined"
+    path, name = lake.path(ports, made, "joined"), f"{made.name}/joined"
     stored = [(row["order_id"], row["amount"], row["name"]) for row in lake.listed(path)]
     expected = [(key, row["amount"], row["name"]) for key, row in world.story.joined(waves).items()]
-    commits = list(positions.commits(path, name))
+    commits = list(StoredTable(name, path).commits())
     versions = {DeltaTable(path).version(), *(commit.version for commit in commits if commit.version > since)}
-    audited = [audit(doors, made, made.table("joined"), version) for version in sorted(versions)]
+    audited = [audit(ports, made, made.table("joined"), version) for version in sorted(versions)]
     cut = {name.partition("/")[2]: offsets.offsets for name, offsets in commits[0].position.cut.items()}
     true = {source.topic: {0: len(world.sent(source.topic, waves))} for source in made.sources}
     lost, duplicated = _compared(expected, stored)
@@ -98,7 +98,7 @@ def of_table(world: World, doors: Doors, made: Topology, waves: int, since: int,
     return Verdict(lost, duplicated, sum(not one.holds for one in audited), int(cut != true))
 
 
-def of_topic(world: World, doors: Doors, kafka: Kafka, made: Topology, first: bool) -> Verdict:
+def of_topic(world: World, ports: Ports, kafka: Kafka, made: Topology, first: bool) -> Verdict:
     """A reader of committed records has every change once, the changes of a key in order; and the group's position."""
     target = made.table("joined")
     told, records = world.story.told(), received(kafka, str(target.topic))
@@ -110,7 +110,7 @@ def of_topic(world: World, doors: Doors, kafka: Kafka, made: Topology, first: bo
         if [r for k, r in found if k == key] != [r for k, r in expected if k == key]
     ]
     lost, duplicated = _compared(expected, found)
-    state, sent = lake.state(doors, made, "joined"), sent_of(kafka, made, target)
+    state, sent = lake.state(ports, made, "joined"), published_position(kafka, made, target)
     true = sent is not None and sent.done and (sent.id, sent.version) == (state.id, state.own)
     return Verdict(lost, duplicated, 0 if lost or duplicated else len(mixed), int(not true))
 
@@ -123,7 +123,7 @@ def _frozen(row: Mapping[str, object] | None) -> Hashable:
     return None if row is None else tuple(sorted(row.items()))
 
 
-def newest(doors: Doors, made: Topology, name: str) -> int:
+def newest(ports: Ports, made: Topology, name: str) -> int:
     """The newest version of a table, -1 where there is none."""
-    path = lake.path(doors, made, name)
+    path = lake.path(ports, made, name)
     return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else -1

@@ -28,7 +28,7 @@ from resources.embedded_kafka import EmbeddedKafka
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
-from spark.engine.doors import Doors
+from spark.engine.ports import Ports
 from spark.engine.publish import publish
 from tests.faults import judge
 from tests.faults.client import Client, failing, started, working
@@ -129,7 +129,7 @@ class Played:
 
     cell: Cell
     world: World
-    doors: Doors
+    ports: Ports
     made: Topology
     folder: Path
     since: int
@@ -175,20 +175,20 @@ class Playground:
 
     def _prepared(self, cell: Cell, world: World) -> Played:
         errand, folder = ERRANDS[cell.errand], Path(tempfile.mkdtemp(dir=self.folder))
-        doors = world.copy(errand.stage, folder)
+        ports = world.copy(errand.stage, folder)
         sink = self.topic("sink") if errand.verb == "publish" else None
         made = world.declared(errand.more, errand.passed, errand.amount, sink)
         if cell.errand == "publishing":
             publish(world.stages["first"], made, made.table("joined"))
         target = made.source(world.orders).landing if errand.verb == "land" else "joined"
-        return Played(cell, world, doors, made, folder, judge.newest(doors, made, target))
+        return Played(cell, world, ports, made, folder, judge.newest(ports, made, target))
 
     def client(self, errand: str, world: World) -> Client:
         """A client that is about to run an errand."""
         return self._client(self._prepared(Cell(errand, 0, "client"), world), "undisturbed")
 
     def _client(self, played: Played, run: str) -> Client:
-        verb, lakehouse = ERRANDS[played.cell.errand].verb, played.doors.lakehouse
+        verb, lakehouse = ERRANDS[played.cell.errand].verb, played.ports.lakehouse
         assert isinstance(lakehouse, Lakehouse)
         name = played.world.orders if verb == "land" else "joined"
         return Client(self.engine, self.broker, lakehouse.root, played.made, verb, name, run)
@@ -286,13 +286,13 @@ class Playground:
 
     def _verdict(self, played: Played) -> Verdict:
         errand, world = ERRANDS[played.cell.errand], played.world
-        doors = replace(played.doors, kafka=self.kafka)
+        ports = replace(played.ports, kafka=self.kafka)
         if errand.verb == "land":
-            return judge.of_landing(world, doors, world.orders, errand.waves, played.since)
+            return judge.of_landing(world, ports, world.orders, errand.waves, played.since)
         if errand.verb == "publish":
-            return judge.of_topic(world, doors, self.kafka, played.made, first=played.cell.errand != "publishing")
+            return judge.of_topic(world, ports, self.kafka, played.made, first=played.cell.errand != "publishing")
         once = errand.verb == "step" and not errand.passed  # else what died may have committed a position alone
-        return judge.of_table(world, doors, played.made, errand.waves, played.since, once)
+        return judge.of_table(world, ports, played.made, errand.waves, played.since, once)
 
 
 @contextmanager
@@ -310,9 +310,9 @@ def own_servers(folder: Path, memory: str, cores: str = "*") -> Iterator[tuple[P
     @cache
     def world(seed: int, number: int) -> World:
         kafka = playground.kafka
-        doors = Doors(engine, Lakehouse(str(folder / f"lake-{seed}-{number}")), kafka)
+        ports = Ports(engine, Lakehouse(str(folder / f"lake-{seed}-{number}")), kafka)
         until = "spoiled" if number == 0 else "moved"  # all others are for publishers
-        return build(doors, kafka, topic, folder / f"stages-{seed}-{number}", seed, until)
+        return build(ports, kafka, topic, folder / f"stages-{seed}-{number}", seed, until)
 
     try:
         yield playground, world

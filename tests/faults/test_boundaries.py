@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.connect.client.core import SparkConnectClient
 
 from resources import publisher
-from spark.engine import commit
+from spark.engine.log import commit
 from tests.faults.boundaries import BOUNDARIES, LASTING, READS, Crossed, watched
 from tests.faults.matrix import ERRANDS
 

@@ -76,15 +76,15 @@ def survived(
     assert cluster is not None
     with Sender(cluster, topics, SEED) as sender:
         killed = Killer(client, rng).kill(victims)
-        doors = tidetable.doors()
+        ports = tidetable.ports()
         sender.close()
     ended = client.ticks()
     assert [one for one in ended if one.alone and one.failed] == [], "a tick failed that no kill disturbed"
     until(lambda: all_over(cluster, topics.read))
-    assert tick(doors, made, "settled").failed == {}
-    assert {done.outcome for done in tick(doors, made, "idle").published} == {"idle"}
+    assert tick(ports, made, "settled").failed == {}
+    assert {done.outcome for done in tick(ports, made, "idle").published} == {"idle"}
     until(lambda: all_over(cluster, topics.written.values()))
-    verdict = judged(doors, cluster, made, topics, sender, rng, sample)
+    verdict = judged(ports, cluster, made, topics, sender, rng, sample)
     return Survived(killed, len(ended), sum(one.failed != {} for one in ended), verdict)
 
 

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from assets.failures import PASSING
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
-from spark.engine import commit
 from spark.engine.land import capture, land
+from spark.engine.log import commit
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
@@ -69,7 +69,7 @@ def test_a_broker_that_restarts_while_it_is_read_is_read_to_the_end(
     builder.table(name, Consumed.json(key="id bigint", value="v bigint"))
     made = builder.build()
     [source] = made.sources
-    doors = Tidetable(playground.engine, Lakehouse(str(playground.folder / "many")), playground.broker).doors()
+    ports = Tidetable(playground.engine, Lakehouse(str(playground.folder / "many")), playground.broker).ports()
     send(playground.kafka, name, *(Record(n % 1_000, {"v": n}) for n in range(MANY)))
     running = playground.broker.running()
     assert running is not None
@@ -89,11 +89,11 @@ def test_a_broker_that_restarts_while_it_is_read_is_read_to_the_end(
                 timer.join()
 
     monkeypatch.setattr(commit, "append", killed)
-    cut = capture(doors.kafka, made)
+    cut = capture(ports.kafka, made)
     with suppress(PySparkException, *PASSING):  # it may outlive the broker, or not
-        assert land(doors, made, source, cut, "beside").records == MANY
-    assert len(lake.records(doors, made, name)) in (0, MANY)
+        assert land(ports, made, source, cut, "beside").records == MANY
+    assert len(lake.records(ports, made, name)) in (0, MANY)
     until(lambda: playground.broker.running() is not None)
-    assert tick(doors, made, "after").failed == {}
-    assert sorted(int(str(row["_offset"])) for row in lake.records(doors, made, name)) == [*range(MANY)]
-    assert lake.rows(doors, made, name) == {n: {"v": MANY - 1_000 + n} for n in range(1_000)}
+    assert tick(ports, made, "after").failed == {}
+    assert sorted(int(str(row["_offset"])) for row in lake.records(ports, made, name)) == [*range(MANY)]
+    assert lake.rows(ports, made, name) == {n: {"v": MANY - 1_000 + n} for n in range(1_000)}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
 
 Change = tuple[int | None, dict[str, lake.Value] | None]
 Waves = tuple[tuple[Change, ...], ...]
@@ -91,22 +91,22 @@ class World:
     `gained`: as `second`, but orders have a column more, and their table has it.
     """
 
-    doors: Doors
+    ports: Ports
     topology: Topology
     story: Story
-    stages: dict[str, Doors]
+    stages: dict[str, Ports]
 
     @property
     def orders(self) -> str:
         """The topic of orders."""
         return self.topology.sources[0].topic
 
-    def copy(self, stage: str, to: Path) -> Doors:
+    def copy(self, stage: str, to: Path) -> Ports:
         """A lake at a stage, for one cell alone."""
         there = lake.path(self.stages[stage], self.topology, "")
         if Path(there).exists():
             shutil.copytree(there, to / self.topology.name)
-        return replace(self.doors, lakehouse=Lakehouse(str(to)))
+        return replace(self.ports, lakehouse=Lakehouse(str(to)))
 
     def sent(self, topic: str, waves: int) -> tuple[Change, ...]:
         """The records of a topic after some waves, in order."""
@@ -146,39 +146,39 @@ def topology(
 
 
 def build(
-    doors: Doors, kafka: Kafka, topic: Callable[[str], str], stages: Path, seed: int, until: str = "spoiled"
+    ports: Ports, kafka: Kafka, topic: Callable[[str], str], stages: Path, seed: int, until: str = "spoiled"
 ) -> World:
     """Send all waves, and keep the lake at every stage; or until one of them, for errands that begin there."""
     story, made = Story.drawn(seed), topology(topic("orders"), topic("customers"))
     o, c = (source.topic for source in made.sources)
-    kept = {"empty": replace(doors, lakehouse=Lakehouse(str(stages / "empty")))}
+    kept = {"empty": replace(ports, lakehouse=Lakehouse(str(stages / "empty")))}
 
     def wave(number: int) -> None:
         for name, changes in ((o, story.orders), (c, story.customers)):
             send(kafka, name, *(Record(key, row) for key, row in changes[number]))
-        lake.land_all(doors, made)
-        lake.step_all(doors, made, o, c)
+        lake.land_all(ports, made)
+        lake.step_all(ports, made, o, c)
 
     def keep(stage: str) -> None:
-        kept[stage] = lake.copied(doors, made, stages / stage)
+        kept[stage] = lake.copied(ports, made, stages / stage)
 
     wave(0)
     keep("landed")
-    lake.step_all(doors, made, "joined")
+    lake.step_all(ports, made, "joined")
     keep("first")
     wave(1)
     keep("second")
-    lake.step_all(doors, made, "joined")
+    lake.step_all(ports, made, "joined")
     wave(2)
     keep("moved")
     if until == "moved":
-        return World(doors, made, story, kept)
+        return World(ports, made, story, kept)
     kept["gained"] = lake.copied(kept["second"], made, stages / "gained")
     lake.step_all(kept["gained"], topology(o, c, more=NOTE), o)
-    session = doors.engine.session()
+    session = ports.engine.session()
     try:
-        session.sql(f"UPDATE delta.{quoted(lake.path(doors, made, 'joined'))} SET amount = amount + 1").collect()
+        session.sql(f"UPDATE delta.{quoted(lake.path(ports, made, 'joined'))} SET amount = amount + 1").collect()
     finally:
         session.stop()
     keep("spoiled")
-    return World(doors, made, story, kept)
+    return World(ports, made, story, kept)

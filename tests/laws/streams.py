@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from spark.engine.stream import Arrived, Clock, clocked, emitted
+from spark.engine.advance import stored_records
+from spark.engine.inputs.stream_time import Arrived, Clock, advance_clock
 from spark.operators.algebra import cols, dropped
 from spark.operators.order import reached
 from spark.testing import computed
@@ -426,10 +427,10 @@ def check_memory(session: SparkSession, kind: Kind, seed: int, size: int, meanin
     clock, lost, own = Clock(), Counter[str](), None
     for case in (replace(case, number=0) for case in cases):
         was, seen, span = clock.time, clock.seen, spans(session, kind, [case])
-        clock, arrived = clocked(kind.plan, span, clock)
+        clock, arrived = advance_clock(kind.plan, span, clock)
         span = replace(span.at(was, clock.time, seen), own=span.own if own is None else own)
         compare(kind.plan, [case], span)
-        found = emitted(Table("table", kind.plan, followed=True), span, 0)
+        found = stored_records(Table("table", kind.plan, followed=True), span, 0)
         own = computed(found if own is None else own.unionByName(found))
         lost += Counter(reason for _, reason in case.happened.dropped.elements())
         known = greatest(kind.told, [*case.older, *case.newer]) if kind.versioned else None
@@ -458,7 +459,12 @@ def compare(plan: Node, cases: Sequence[Case], span: Spans) -> None:
     sides = ("_left", "_right") if isinstance(plan, StreamJoin) else ()
     names = [*(column.name for column in plan.columns), "_timestamp", *IDENTIFIED, "_deleted", "_reached", *sides]
     table = Table("table", plan, followed=True)
-    found = emitted(table, span, 0).withColumn("_timestamp", F.unix_micros("_timestamp")).select(*cols(names)).collect()
+    found = (
+        stored_records(table, span, 0)
+        .withColumn("_timestamp", F.unix_micros("_timestamp"))
+        .select(*cols(names))
+        .collect()
+    )
     should = Counter(_told(case, row, names) for case in cases for row in case.happened.emitted)
     if (there := Counter(tuple(row) for row in found)) != should:
         raise Broken("records", there, should)

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from spark.engine import commit, land, pin, position, publish, repair, step, table
-from spark.engine.commit import APP, METADATA, NUMBER
-from spark.engine.position import ANCHOR, RETIRED, Commit, Position, State
-from spark.engine.publish import Record, Sent
+from spark.engine import attempt, land, publish, step
+from spark.engine.attempt import Attempt
+from spark.engine.inputs import pin
+from spark.engine.log import commit, delta_log, stored_table, table
+from spark.engine.log.commit import APP, METADATA, NUMBER
+from spark.engine.log.position import ANCHOR, CLOSED, Position
+from spark.engine.log.stored_table import Commit, State, StoredTable
+from spark.engine.publish import Record
+from spark.engine.publishing.position import PublishedPosition, published_position
 from tests.protocol.broker import Broker
 from tests.protocol.engine import Engine
 from tests.protocol.producer import Producer
@@ -48,14 +53,14 @@ class Bug:
 
 
 append, races, unpositioned, range_ = commit.append, commit.races, table.unpositioned, land._range
-commits, session, state_of = position._commits, Engine.session, position.read
-sent_of, unless_sent = publish.sent_of, publish._unless_sent
+commits, session = stored_table.commits_of, Engine.session
+sent_of, unless_sent = published_position, publish._unless_sent
 commit_sent, newest, opened = Producer.commit, Broker.newest, Broker.opened
 
 
-def trusted(path: str, at: Position) -> State | None:
+def trusted(stored: StoredTable, at: Position) -> State | None:
     """What was asked for is taken for what happened."""
-    state = state_of(path, at.table)
+    state = stored.state()
     return None if state is None else replace(state, position=at)
 
 
@@ -66,26 +71,26 @@ def won(*_: str) -> Iterator[list[Any]]:
         yield []
 
 
-def offsets_first(frame: Frame, path: str, at: Position) -> State | None:
+def offsets_first(frame: Frame, stored: StoredTable, at: Position) -> State | None:
     """Two commits: position, then rows."""
-    done = append(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
-    frame.write.format("delta").mode("append").save(path)
+    done = append(frame.where("false"), stored, at)  # type: ignore[arg-type]  # as good as Spark's
+    frame.write.format("delta").mode("append").save(stored.path)
     return done
 
 
-def data_first(frame: Frame, path: str, at: Position) -> State | None:
+def data_first(frame: Frame, stored: StoredTable, at: Position) -> State | None:
     """Two commits: rows, then position."""
-    frame.write.format("delta").mode("append").save(path)
-    return append(frame.where("false"), path, at)  # type: ignore[arg-type]  # as good as Spark's
+    frame.write.format("delta").mode("append").save(stored.path)
+    return append(frame.where("false"), stored, at)  # type: ignore[arg-type]  # as good as Spark's
 
 
-def settings_kept(session: Session, statement: str, path: str, at: Position) -> State | None:
+def settings_kept(session: Session, statement: str, stored: StoredTable, at: Position) -> State | None:
     """A MERGE that sets what is not set yet, and unsets nothing."""
-    for setting, value in ((APP, position.app(at)), (NUMBER, str(at.n)), (METADATA, at.to_json())):
+    for setting, value in ((APP, at.app_id), (NUMBER, str(at.n)), (METADATA, at.to_json())):
         session.settings.setdefault(setting, value)
     with races() as race:
         session.sql(statement).collect()
-    return None if race else commit._read_back(path, at)
+    return None if race else commit._read_back(stored, at)
 
 
 def one_session() -> Callable[[Engine], Any]:
@@ -118,7 +123,7 @@ def anybodys(history: Any, anchor: Position) -> Iterator[Commit]:
     """The newest position of whatever table and epoch."""
     for entry in history:
         at = Position.from_json(entry.metadata)
-        if at is not None and at.n != RETIRED:
+        if at is not None and at.n != CLOSED:
             yield Commit(entry.version, entry.version, at, entry.metrics, entry.at)
     yield Commit(0, anchor.data_version, anchor, {})
 
@@ -135,8 +140,8 @@ def newest_alone(history: Any, anchor: Position) -> Iterator[Commit]:
 
 def listed_once(path: str, limit: int | None = None) -> Any:
     """What is committed while the log is listed shifts the numbers."""
-    delta: Any = vars(position)["DeltaTable"](path)
-    return delta, [position._entry(found) for found in delta.history(limit)]
+    delta: Any = vars(delta_log)["DeltaTable"](path)
+    return delta, [delta_log.entry_of(found) for found in delta.history(limit)]
 
 
 def from_the_beginning(kafka: Any, topology: Any, source: Any, *others: Any) -> Any:
@@ -161,11 +166,11 @@ def position_first(producer: Producer, version: int, at: str) -> None:
     commit_sent(producer, version, at)
 
 
-def asked_once() -> Callable[..., Sent | None]:
+def asked_once() -> Callable[..., PublishedPosition | None]:
     """What the topic had before the name was taken."""
-    known: dict[int, Sent | None] = {}
+    known: dict[int, PublishedPosition | None] = {}
 
-    def asked(kafka: Any, topology: Any, target: Any, stable: bool = False) -> Sent | None:
+    def asked(kafka: Any, topology: Any, target: Any, stable: bool = False) -> PublishedPosition | None:
         client = id(kafka.turns.client)
         if not stable or client not in known:
             known[client] = sent_of(kafka, topology, target)
@@ -174,12 +179,12 @@ def asked_once() -> Callable[..., Sent | None]:
     return asked
 
 
-def anew(_: Sent | None, place: Sent, row: Any) -> Iterator[Record]:
+def anew(_: PublishedPosition | None, place: PublishedPosition, row: Any) -> Iterator[Record]:
     """A version that was begun is sent from its first record."""
     yield from unless_sent(None, place, row)
 
 
-def begun_is_done(*asked: Any, **options: Any) -> Sent | None:
+def begun_is_done(*asked: Any, **options: Any) -> PublishedPosition | None:
     """A version of which something was sent is taken for whole."""
     sent = sent_of(*asked, **options)
     return None if sent is None else replace(sent, done=True)
@@ -201,36 +206,36 @@ BUGS = {
     "offsets are stored before the data": Bug(lambda _: [(commit, "append", offsets_first)], "lost"),
     "data is stored before the offsets": Bug(lambda _: [(commit, "append", data_first)], "duplicated"),
     "the fence of one table leaks to another": Bug(
-        lambda _: [(commit, "run", settings_kept), (Engine, "session", one_session())], "stuck"
+        lambda _: [(commit, "merge", settings_kept), (Engine, "session", one_session())], "stuck"
     ),
     "a write that was skipped is taken as done": Bug(lambda _: [(commit, "_read_back", trusted)], "lie"),
     "a lost race is taken as won": Bug(lambda _: [(commit, "races", won), (commit, "_read_back", trusted)], "lie"),
     "what was committed is not read back": Bug(
-        lambda _: [(commit, "_read_back", lambda path, at: state_of(path, at.table))], "lie"
+        lambda _: [(commit, "_read_back", lambda stored, _: stored.state())], "lie"
     ),
     "an epoch is counted": Bug(lambda world: [(table, "unpositioned", counted(world))], "impossible", "restored"),
     "an epoch is used again": Bug(lambda _: [(table, "new_epoch", lambda: "epoch")], "stuck"),
     "no epoch is ever burned": Bug(
-        lambda _: [(commit, "retire", lambda *_: True), (position, "open_beside", lambda *_: [])],
+        lambda _: [(commit, "close_epoch", lambda *_: True), (StoredTable, "other_open_epochs", lambda *_: [])],
         "trespass",
         "defined anew",
     ),
     "only the epoch that a restore left is burned": Bug(
-        lambda _: [(position, "open_beside", lambda *_: [])], "trespass", "restored"
+        lambda _: [(StoredTable, "other_open_epochs", lambda *_: [])], "trespass", "restored"
     ),
-    "a position is taken from a foreign commit": Bug(lambda _: [(position, "_commits", anybodys)], "unexpected"),
+    "a position is taken from a foreign commit": Bug(lambda _: [(stored_table, "commits_of", anybodys)], "unexpected"),
     "a pin mixes cuts": Bug(lambda _: [(pin, "_ahead", lambda _: None)], "mixed", "diamond"),
     "a landing starts at the broker's beginning": Bug(lambda _: [(land, "_range", from_the_beginning)], "duplicated"),
-    "a restore is overlooked": Bug(lambda _: [(position, "_commits", without_restores)], "lie"),
+    "a restore is overlooked": Bug(lambda _: [(stored_table, "commits_of", without_restores)], "lie"),
     "a restore in the midst of a step is overlooked": Bug(
-        lambda _: [(position, "_commits", newest_alone)], "impossible"
+        lambda _: [(stored_table, "commits_of", newest_alone)], "impossible"
     ),
-    "a log is listed while it grows": Bug(lambda _: [(position, "_listed", listed_once)], "unexpected"),
+    "a log is listed while it grows": Bug(lambda _: [(delta_log, "listed", listed_once)], "unexpected"),
     "a table that another run just computed is gone on from": Bug(
-        lambda _: [(step, "overtaken", lambda *_: False), (repair, "overtaken", lambda *_: False)], "vain"
+        lambda _: [(Attempt, "overtaken", lambda *_: False)], "vain"
     ),
     "a definition is not compared": Bug(
-        lambda _: [(step, "check_definition", lambda *_: None), (step, "agreed", lambda *given: given[-2])],
+        lambda _: [(attempt, "check_definition", lambda *_: None), (step, "evolved", lambda *given: given[-2])],
         "impossible",
         "defined anew",
     ),
@@ -241,13 +246,13 @@ BUGS = {
         lambda _: [(Producer, "commit", position_first)], "lost", "published"
     ),
     "a topic is asked how far it is before its name is taken alone": Bug(
-        lambda _: [(publish, "sent_of", asked_once())], "duplicated", "published"
+        lambda _: [(publish, "published_position", asked_once())], "duplicated", "published"
     ),
     "a version that was begun is sent anew": Bug(
         lambda _: [(publish, "_unless_sent", anew)], "duplicated", "published"
     ),
     "a version that was begun is taken for sent": Bug(
-        lambda _: [(publish, "sent_of", begun_is_done)], "lost", "published"
+        lambda _: [(publish, "published_position", begun_is_done)], "lost", "published"
     ),
     "whoever had a topic's name keeps it": Bug(
         lambda _: [(Broker, "opened", nobody_fenced)], "duplicated", "published"

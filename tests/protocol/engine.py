@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spark.engine.commit import APP, METADATA, NUMBER
+from spark.engine.log.commit import APP, METADATA, NUMBER
 from tests.protocol.delta import EngineGone, Row, refused
 from tests.protocol.turns import Died
 

@@ -16,9 +16,11 @@ from tests.protocol.engine import Frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark.engine.changes import Between, Pinned
-    from spark.engine.position import Changed, Cut, Input
-    from spark.engine.publish import Feed
+    from spark.engine.inputs.snapshot import DeltaSnapshot
+    from spark.engine.inputs.span import IncrementalSpan
+    from spark.engine.log.position import Cut, Input
+    from spark.engine.log.stored_table import ChangedVersion
+    from spark.engine.publishing.feed import Feed
     from spark.topology.nodes import Node
     from tests.protocol.delta import Lake, Row
 
@@ -30,14 +32,14 @@ class Operators:
     marks: Mapping[int, str]
     """By the identity of a plan."""
 
-    def rows(self, plan: Node, _: None, now: Pinned) -> Frame:
+    def rows(self, plan: Node, _: None, now: DeltaSnapshot) -> Frame:
         """All rows of a plan in a snapshot."""
         session: Any = now.session
         lake = session.engine.lake
         mark = self.marks[id(plan)]
         return Frame(session, lambda: list(computed(lake, now.topology, mark, now.inputs, now.cut).items()))
 
-    def touched(self, plan: Node, span: Between) -> Frame | None:
+    def touched(self, plan: Node, span: IncrementalSpan) -> Frame | None:
         """The keys that a span touched, with their rows after it."""
         session: Any = span.after.session
         lake, after = session.engine.lake, span.after
@@ -102,24 +104,24 @@ def _landed(
 
 
 def _all(feed: Feed, version: int) -> list[Frame]:
-    session: Any = feed.keeps.session
-    rows: list[Any] = [as_sent(version, row) for row in sorted(session.engine.lake.at(feed.path, version).rows)]
+    session: Any = feed.cache.session
+    rows: list[Any] = [as_sent(version, row) for row in sorted(session.engine.lake.at(feed.table.path, version).rows)]
     return [Frame(session, lambda: rows)]
 
 
 def _changed(feed: Feed, version: int, _: bool = False) -> list[Frame]:
-    session: Any = feed.keeps.session
+    session: Any = feed.cache.session
     lake = session.engine.lake
 
     def differing() -> list[Any]:
-        was, now = (dict(lake.at(feed.path, at).rows) for at in (version - 1, version))
+        was, now = (dict(lake.at(feed.table.path, at).rows) for at in (version - 1, version))
         keys = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
         return [as_sent(version, (key, now.get(key))) for key in keys]
 
     return [Frame(session, differing)]
 
 
-def _told(feed: Feed, changes: list[Changed]) -> list[Frame]:
+def _told(feed: Feed, changes: list[ChangedVersion]) -> list[Frame]:
     return [frame for one in changes for frame in _changed(feed, one.version)]
 
 
@@ -129,5 +131,5 @@ def as_sent(version: int, row: Row) -> tuple[int, str, str | None, None]:
     return version, str(key), None if value is None else repr(value), None
 
 
-FEED: dict[str, Callable[..., list[Frame]]] = {"_all": _all, "_replacing": _changed, "_told": _told}
+FEED: dict[str, Callable[..., list[Frame]]] = {"_all": _all, "_replacing": _changed, "_changed_rows": _told}
 """What the change feed of a table tells, page by page."""

@@ -12,14 +12,15 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from spark.engine.attempt import Stepped
 from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
 from spark.engine.land import Landed
-from spark.engine.pin import before
-from spark.engine.position import ANCHOR, RETIRED, Position, State
-from spark.engine.publish import Published, Sent
-from spark.engine.repair import rebuild
-from spark.engine.step import Stepped
-from spark.engine.table import DEFINITION
+from spark.engine.log.position import ANCHOR, CLOSED, Position
+from spark.engine.log.stored_table import State
+from spark.engine.log.table import DEFINITION
+from spark.engine.publish import Published
+from spark.engine.publishing.position import PublishedPosition
+from spark.engine.rebuild import rebuild
 from spark.engine.tick import Ticked, tick
 from spark.topology.nodes import LANDING
 from tests.protocol.operators import as_sent, computed
@@ -56,7 +57,7 @@ def judged(world: World) -> list[str]:
 def settle(world: World) -> list[str]:
     """Tick, without any fault, until there is nothing to do; rebuild what says that it needs it."""
     for number in range(ROUNDS):
-        done = tick(world.doors, world.topology, f"settling {number}")
+        done = tick(world.ports, world.topology, f"settling {number}")
         forgotten = {name for name, error in done.failed.items() if "is, is not known: group" in str(error)}
         for name, error in done.failed.items():
             if isinstance(error, OffsetsExpired):
@@ -66,7 +67,7 @@ def settle(world: World) -> list[str]:
             if name.startswith("kafka/"):  # its table was refused as well
                 continue
             try:
-                rebuild(world.doors, world.topology, world.topology.table(name), f"rebuilding {number}")
+                rebuild(world.ports, world.topology, world.topology.table(name), f"rebuilding {number}")
             except EngineError as again:
                 return [f"stuck: {name} cannot be rebuilt: {type(again).__name__}: {again}"]
         outcomes: set[str] = {one.outcome for one in done.landed} | {one.outcome for one in done.stepped}
@@ -85,7 +86,7 @@ def own(world: World, path: str) -> Iterator[tuple[int, Version, Position, bool]
         restored = restored or version.operation == "RESTORE"
         at = Position.from_json(version.metadata)
         anchor = Position.from_json(version.properties.get(ANCHOR))
-        if at is None or anchor is None or at.table != path or at.epoch != anchor.epoch or at.n == RETIRED:
+        if at is None or anchor is None or at.table != path or at.epoch != anchor.epoch or at.n == CLOSED:
             continue
         if at.n == 0:
             restored = False
@@ -108,7 +109,7 @@ def versions(world: World, path: str) -> list[str]:
         if (
             was is not None
             and at.restored is None
-            and any(before(at.cut[topic], was.cut[topic]) for topic in was.cut.keys() & at.cut.keys())
+            and any(at.cut[topic].is_before(was.cut[topic]) for topic in was.cut.keys() & at.cut.keys())
         ):
             wrong.append(f"back: {where} is before {was.n}")
         if (
@@ -134,7 +135,7 @@ def trespassed(world: World, path: str) -> list[str]:
         at, anchor = Position.from_json(version.metadata), Position.from_json(version.properties.get(ANCHOR))
         if version.operation == "RESTORE" or anchor is None or (version.sets_properties and anchor.epoch != begun):
             begun = ""
-        if at is None or version.app != f"{path}/{at.epoch}" or at.n == RETIRED:
+        if at is None or version.app != f"{path}/{at.epoch}" or at.n == CLOSED:
             continue
         if anchor is not None and at.epoch == anchor.epoch:
             begun = at.epoch
@@ -174,7 +175,7 @@ def mixed(world: World, at: Position, where: str) -> list[str]:
         rows = sorted(log[pinned.version].rows)
         cuts = [was.cut for _, version, was, _ in own(world, path) if sorted(version.rows) == rows]
         if name.startswith(LANDING):
-            agree = any(not before(cut[topic], at.cut[topic]) for cut in cuts for topic in cut)
+            agree = any(not cut[topic].is_before(at.cut[topic]) for cut in cuts for topic in cut)
         else:
             agree = any(cut.items() <= at.cut.items() for cut in cuts)
         if not agree:
@@ -195,7 +196,7 @@ def sent(world: World, table: Table, ended: bool) -> list[str]:
         for record in partition.records:
             if record.key is None:
                 continue
-            behind = Sent.behind(record.headers)
+            behind = PublishedPosition.after_record(record.headers)
             at = behind.version, behind.ordinal - 1
             if at in places:
                 return [f"duplicated: record {at[1]} of version {at[0]} of {path} is in {table.topic} again"]
@@ -208,7 +209,7 @@ def sent(world: World, table: Table, ended: bool) -> list[str]:
     there: dict[str, str | None] = {}
     for version, found in groupby(sorted(places), lambda at: at[0]):
         ordinals = [ordinal for _, ordinal in found]
-        last = [ordinal for ordinal in ordinals if Sent.behind(places[version, ordinal][0]).done]
+        last = [ordinal for ordinal in ordinals if PublishedPosition.after_record(places[version, ordinal][0]).done]
         if ordinals != list(range(len(ordinals))) or last != ordinals[-1:]:
             return [f"lost: {table.topic} has records {ordinals} of version {version} of {path}, {last} being the last"]
         rows |= {key: value for _, key, value in (places[version, ordinal] for ordinal in ordinals)}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from spark.engine import position as positions
 from spark.engine.errors import (
     CannotRestore,
     EngineError,
@@ -18,9 +17,10 @@ from spark.engine.errors import (
     OffsetsExpired,
 )
 from spark.engine.land import capture, land
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import KafkaUnavailable
 from spark.engine.publish import publish
-from spark.engine.repair import rebuild
+from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
 from spark.engine.step import step
 from spark.engine.tick import Ticked, tick
@@ -34,7 +34,7 @@ from tests.protocol.world import KEYS, MORE_KEYS, PARTITIONS, SINK, TOPOLOGIES, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.topology import Topology
     from tests.protocol.broker import Partition
     from tests.protocol.delta import Log
@@ -196,16 +196,16 @@ def settled(simulation: Simulation, topology: str) -> tuple[Mapping[str, Log], B
     for key in KEYS:
         world.broker.send("orders", key)
         world.broker.send("customers", key)
-    tick(world.doors, world.topology, "first")
+    tick(world.ports, world.topology, "first")
     if topology in ("chain", "published"):  # whose table has had two epochs
         world.lake.restore(f"{topology}/left", 0)
-        rebuild(world.doors, world.topology, world.topology.table("left"), "restored")
+        rebuild(world.ports, world.topology, world.topology.table("left"), "restored")
     world.broker.send("orders", 0)
     world.broker.send("orders", 1, tombstone=True)
     for source in world.topology.sources:
-        land(world.doors, world.topology, source, capture(world.broker, world.topology), "second")
+        land(world.ports, world.topology, source, capture(world.broker, world.topology), "second")
     if topology != "single":
-        step(world.doors, world.topology, world.topology.table("orders"), "second")
+        step(world.ports, world.topology, world.topology.table("orders"), "second")
     return world.lake.logs, world.broker
 
 
@@ -215,7 +215,7 @@ def working(world: World, client: Client, verbs: list[str]) -> None:
         for attempt in range(2):
             run = f"{client.name}, {verb}, {attempt}"
             try:
-                world.told.append((run, done(world.doors, world.topology, verb, run)))
+                world.told.append((run, done(world.ports, world.topology, verb, run)))
             except Died:
                 return
             except (EngineError, KafkaUnavailable, PySparkException) as error:
@@ -226,24 +226,24 @@ def working(world: World, client: Client, verbs: list[str]) -> None:
             break
 
 
-def done(doors: Doors, topology: Topology, verb: str, run: str) -> object:
+def done(ports: Ports, topology: Topology, verb: str, run: str) -> object:
     """What comes of a verb."""
     match verb.split(" "):
         case ["land"]:
             [source, *_] = topology.sources
-            return land(doors, topology, source, capture(doors.kafka, topology), run)
+            return land(ports, topology, source, capture(ports.kafka, topology), run)
         case ["step", name]:
-            return step(doors, topology, topology.table(name), run)
+            return step(ports, topology, topology.table(name), run)
         case ["restore", name]:  # to what it was two commits ago, or at all
             path = f"{topology.name}/{name}"
-            known = [] if positions.read(path, path) is None else list(positions.commits(path, path))
-            return restore(doors, topology, topology.table(name), run, version=known[:3][-1].version if known else 0)
+            known = [] if StoredTable(path, path).state() is None else list(StoredTable(path, path).commits())
+            return restore(ports, topology, topology.table(name), run, version=known[:3][-1].version if known else 0)
         case ["publish", name]:
-            return publish(doors, topology, topology.table(name))
+            return publish(ports, topology, topology.table(name))
         case ["rebuild", name]:
-            return rebuild(doors, topology, topology.table(name), run)
+            return rebuild(ports, topology, topology.table(name), run)
         case _:
-            return tick(doors, topology, run)
+            return tick(ports, topology, run)
 
 
 def other(world: World, client: Client, what: str) -> None:

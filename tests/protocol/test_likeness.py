@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F
 
-from spark.engine import commit, merge, table
-from spark.engine import position as positions
+from spark.engine.log import commit, delta_log, merge, table
+from spark.engine.log import position as positions
+from spark.engine.log.stored_table import StoredTable
 from tests.lake import listed
 from tests.protocol.broker import Broker
 from tests.protocol.delta import Lake, Write
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from resources.engine import Engine
-    from spark.engine.position import Position
+    from spark.engine.log.position import Position
 
 NAME = "shop/items"
 Told = list[object]
@@ -74,7 +75,7 @@ class Real:
 
 @dataclass
 class InMemory:
-    """The doors of the simulation."""
+    """The ports of the simulation."""
 
     world: World
     path: str = NAME
@@ -106,7 +107,9 @@ def merged(hands: Hands, at: Position, **rows: str | None) -> object:
     if isinstance(hands, Real):
         source = source.withColumn("_present", F.col("v").isNotNull())
     source.createOrReplaceTempView("__source")
-    return commit.run(hands.session, merge.statement(hands.path, "__source", ["k"], COLUMNS), hands.path, at)
+    return commit.merge(
+        hands.session, merge.statement(hands.path, "__source", ["k"], COLUMNS), StoredTable(NAME, hands.path), at
+    )
 
 
 def story(hands: Hands) -> list[Told]:
@@ -115,13 +118,13 @@ def story(hands: Hands) -> list[Told]:
     seen: list[Told] = []
 
     def look(what: str, done: object = None) -> None:
-        delta, entries = positions._listed(hands.path)
+        delta, entries = delta_log.listed(hands.path)
         known = [positions.Position.from_json(entry.metadata) for entry in entries]
         log = [
             (
                 entry.version,
                 entry.operation,
-                positions.changed_rows(entry),
+                entry.changed_rows,
                 entry.overwrites,
                 at and (epochs[at.epoch], at.n),
             )
@@ -132,8 +135,10 @@ def story(hands: Hands) -> list[Told]:
         assert anchor is not None
         seen.append([what, done is not None and done is not False, log, fences, epochs[anchor.epoch], hands.stored()])
 
+    stored = StoredTable(NAME, hands.path)
+
     def begun(session: SparkSession) -> Position:
-        return table.create(session, hands.path, NAME, COLUMNS, "run", "{}").position
+        return table.create(session, stored, COLUMNS, "run", "{}").position
 
     first = begun(hands.session)
     epochs[first.epoch] = 0
@@ -141,28 +146,28 @@ def story(hands: Hands) -> list[Told]:
     assert begun(hands.session) == first
     look("created again")
     nothing = hands.rows(k1="x").where("false")
-    look("appended", commit.append(hands.rows(k1="a", k2="b"), hands.path, replace(first, n=1)))
-    look("the same number", commit.append(hands.rows(k1="c"), hands.path, replace(first, n=1, run="late")))
+    look("appended", commit.append(hands.rows(k1="a", k2="b"), stored, replace(first, n=1)))
+    look("the same number", commit.append(hands.rows(k1="c"), stored, replace(first, n=1, run="late")))
     look("merged", merged(hands, replace(first, n=2), k1="d", k2=None, k3="e", k4=None))
     look("merged with the same number", merged(hands, replace(first, n=2, run="late"), k1="f"))
     look("made once more", merged(hands, replace(first, n=2), k1="d", k2=None, k3="e", k4=None))
-    look("appended nothing", commit.append(nothing, hands.path, replace(first, n=3)))
+    look("appended nothing", commit.append(nothing, stored, replace(first, n=3)))
     look("merged what is there", merged(hands, replace(first, n=4), k1="d"))
-    look("a number left out", commit.append(hands.rows(k5="g"), hands.path, replace(first, n=6)))
+    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=6)))
     hands.by_hand("OPTIMIZE")
     look("compacted")
     hands.by_hand("RESTORE", 1)
-    assert positions.fence(hands.path, first) == 6, "RESTORE leaves numbers alone"
+    assert stored.fence(first) == 6, "RESTORE leaves numbers alone"
     seen.append([hands.stored()])
-    assert commit.retire(nothing, hands.path, first)
-    assert commit.retire(nothing, hands.path, first), "closed is closed"
+    assert commit.close_epoch(nothing, stored, first)
+    assert commit.close_epoch(nothing, stored, first), "closed is closed"
     second = replace(first, epoch=table.new_epoch(), n=0)
     epochs[second.epoch] = 1
-    table.anchor(hands.session, hands.path, second, "{}")
+    table.anchor(hands.session, stored, second, "{}")
     look("anchored anew")
-    look("of a closed epoch", commit.append(hands.rows(k9="z"), hands.path, replace(first, n=9)))
+    look("of a closed epoch", commit.append(hands.rows(k9="z"), stored, replace(first, n=9)))
     look("of the new one", merged(hands, replace(second, n=1), k1="h", k2="i"))
-    look("replaced", commit.replace_all(hands.rows(k7="j"), hands.path, replace(second, n=2)))
+    look("replaced", commit.replace_all(hands.rows(k7="j"), stored, replace(second, n=2)))
     hands.by_hand("RESTORE", 3)
     look("back behind the anchor")
     return seen

@@ -18,7 +18,7 @@ SEEDS = range(2500)  # `make protocol` plays 100,000
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
-    """The engine's code on doors in memory."""
+    """The engine's code on ports in memory."""
     with Simulation().installed() as installed:
         yield installed
 

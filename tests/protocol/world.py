@@ -15,9 +15,13 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from resources.engine import Engine as RealEngine
 from resources.kafka import Kafka as RealKafka
 from resources.publisher import Publisher as RealPublisher
-from spark.engine import changes, definition, land, merge, position, publish, repair, step, sync, table, tick
-from spark.engine.doors import Doors
-from spark.engine.position import Position, Release
+from spark.engine import advance, attempt, land, publish, rebuild, tick, time_sync
+from spark.engine.inputs import span
+from spark.engine.log import definition, delta_log, merge, position, stored_table, table
+from spark.engine.log.position import Position, Release
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.ports import Ports
+from spark.engine.publishing import feed
 from spark.topology import Consumed, StreamsBuilder
 from tests.faults.boundaries import BOUNDARIES
 from tests.protocol import operators
@@ -65,9 +69,9 @@ class World:
     """What clients were told: who, and the result or the error."""
 
     @property
-    def doors(self) -> Doors:
-        """The doors of a client: an engine for all."""
-        return Doors(self.engine, self.lake, self.broker)
+    def ports(self) -> Ports:
+        """The ports of a client: an engine for all."""
+        return Ports(self.engine, self.lake, self.broker)
 
     def __post_init__(self) -> None:
         self.broker.turns = self.turns
@@ -125,7 +129,8 @@ class Simulation:
         given = operators.Operators({plan: MARKS[text] for plan, text in PLANS.items()})
         time = SimpleNamespace(sleep=lambda _: self.turns().cross("a pause"))
         instead: list[tuple[object, str, object]] = [
-            (position, "DeltaTable", lambda path: Reader(self.world.lake, path)),
+            (delta_log, "DeltaTable", lambda path: Reader(self.world.lake, path)),
+            (stored_table, "DeltaTable", lambda path: Reader(self.world.lake, path)),
             (position.Position, "from_json", staticmethod(cache(Position.from_json))),
             (land, "F", SimpleNamespace(lit=_counted, expr=_counted, count=_counted)),
             (land, "Observation", Seen),
@@ -134,20 +139,19 @@ class Simulation:
             (land, "so_far", lambda *_: None),
             (land, "kinds", lambda *_: {}),
             (table, "time", time),
-            (step, "F", SimpleNamespace(broadcast=lambda frame: frame)),
-            (step, "cols", lambda names: names),
-            (step, "rows", given.rows),
-            (step, "touched", given.touched),
+            (attempt, "F", SimpleNamespace(broadcast=lambda frame: frame)),
+            (attempt, "cols", lambda names: names),
+            (advance, "rows", given.rows),
+            (advance, "touched", given.touched),
             (definition, "definition", lambda _, target: PLANS[id(target.plan)]),
-            (step, "definition", lambda _, target: PLANS[id(target.plan)]),
-            (repair, "definition", lambda _, target: PLANS[id(target.plan)]),
-            (repair, "rows", given.rows),
-            (step, "twice", operators.twice),
+            (attempt, "definition", lambda _, target: PLANS[id(target.plan)]),
+            (rebuild, "definition", lambda _, target: PLANS[id(target.plan)]),
+            (attempt, "duplicate_keys", operators.twice),
             (merge, "difference", operators.difference),
-            (sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
-            (sync, "_released", released),
+            (time_sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
+            (time_sync, "_released", released),
             (publish, "BATCH", 2),
-            *((publish.Feed, name, function) for name, function in operators.FEED.items()),
+            *((feed.Feed, name, function) for name, function in operators.FEED.items()),
             (tick, "ThreadPoolExecutor", lambda _: Pool(self.turns())),
         ]
         with ExitStack() as patches:
@@ -156,7 +160,7 @@ class Simulation:
             for effect, (door, name) in ((effect, one) for effect, doors in BOUNDARIES.items() for one in doors):
                 owner = STAND_INS.get(door, door)
                 patches.enter_context(patch.object(owner, name, self._crossing(effect, getattr(owner, name))))
-            for cached in vars(changes.Between).values():
+            for cached in vars(span.IncrementalSpan).values():
                 if hasattr(cached, "lock"):  # before Python 3.12; clients share none, being processes
                     patches.enter_context(patch.object(cached, "lock", nullcontext()))
             yield self
@@ -173,7 +177,7 @@ class Simulation:
         landed: dict[str, TopicOffsets] = {}
         for source in topology.sources:
             name = f"{topology.name}/{source.landing}"
-            state = position.read(name, name)
+            state = StoredTable(name, name).state()
             if state is not None:
                 landed |= state.position.cut
         return landed

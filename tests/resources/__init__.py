@@ -1,1 +1,1 @@
-"""The doors, with real processes behind them."""
+"""The ports, with real processes behind them."""

@@ -71,7 +71,7 @@ def test_doors_wait_for_a_broker_that_another_is_just_starting(broker: EmbeddedK
     starter = threading.Thread(target=broker.start)
     starter.start()
     until(lambda: broker.running() is not None)
-    tidetable.doors()
+    tidetable.ports()
     found = answers(broker.bootstrap_servers)
     starter.join()
     assert found

@@ -40,6 +40,10 @@ class Aggregate(Unary):
         """A stream, for the groups of its new records."""
         return self.sources if self.source.is_stream else ()
 
+    def drops_records(self, stream_topics: Set[str]) -> bool:
+        """Whether it groups a stream, whose records may have no value, or a null in what they are grouped by."""
+        return self.source.is_stream or super().drops_records(stream_topics)
+
     @property
     def foldable(self) -> Fold | str:
         """How it folds, or why it does not."""

@@ -48,6 +48,10 @@ class Latest(Unary):
         """The stream, for the keys of which it has new records."""
         return self.sources
 
+    def drops_records(self, stream_topics: Set[str]) -> bool:
+        """Whether it reads anything but the landing of a table's topic."""
+        return any(not scan.landing or scan.table in stream_topics for scan in self.scans)
+
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # stored or not
         """The changes of a table are not kept for ever."""
         if not self.source.of_changes:

@@ -138,6 +138,19 @@ class Node(ABC):
         """Whether a stream may have no record where its source has one."""
         return True
 
+    def drops_records(self, stream_topics: Set[str]) -> bool:
+        """Whether a table without stream time may drop records of a stream: those without a key or value that it needs.
+
+        `stream_topics` are the landings of the topics that were declared as streams. The table of a topic drops none:
+        its landing has records without a key in quarantine.
+        """
+        return not self.keeps_time and any(source.drops_records(stream_topics) for source in self.sources)
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """The columns of ours that a stored stream of this kind has besides those of every stored stream."""
+        return ()
+
     def origin(self, which: Callable[[Node], bool]) -> Node | None:
         """The first node of some kind that a stream is, or comes from; None where there is none."""
         if which(self):

@@ -34,6 +34,11 @@ class StreamJoin(Joined):
         return self.how != "inner"
 
     @property
+    def own_columns(self) -> tuple[str, ...]:
+        """The records of the pair: they show whether a record had a partner."""
+        return ("_left", "_right")
+
+    @property
     def reads_again(self) -> tuple[Node, ...]:
         """Both sides, for records that are still open."""
         return self.sources

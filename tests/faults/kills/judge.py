@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from spark.engine import position as positions
-from spark.engine.repair import audit
+from spark.engine.audit import audit
+from spark.engine.log.stored_table import StoredTable
 from tests import lake
 from tests.faults.kills.sender import NUMBER
 from tests.faults.kills.shop import Log, Logged, tables
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from resources.kafka import Kafka
-    from spark.engine.doors import Doors
+    from spark.engine.ports import Ports
     from spark.topology import Topology
     from tests.faults.kills.sender import Sender
     from tests.faults.kills.shop import Topics
@@ -64,24 +64,24 @@ class Verdict:
 
 
 def judged(
-    doors: Doors, kafka: Kafka, topology: Topology, topics: Topics, sender: Sender, rng: random.Random, sample: int
+    ports: Ports, kafka: Kafka, topology: Topology, topics: Topics, sender: Sender, rng: random.Random, sample: int
 ) -> Verdict:
     """The verdict on a world whose tables have all that was sent; so many versions of each table are audited."""
     verdict = Verdict()
     log = {topic: _log(kafka, topic) for topic in topics.read}
     _judge_log(verdict, sender, log)
     for topic in topics.read:
-        _judge_landing(verdict, doors, kafka, topology, topic, log[topic])
+        _judge_landing(verdict, ports, kafka, topology, topic, log[topic])
     for name, wanted in tables(topics, log).items():
-        verdict.same(name, _rows(doors, topology, name), wanted)
-        path = lake.path(doors, topology, name)
-        versions = [commit.version for commit in positions.commits(path, f"{topology.name}/{name}")]
+        verdict.same(name, _rows(ports, topology, name), wanted)
+        path = lake.path(ports, topology, name)
+        versions = [commit.version for commit in StoredTable(f"{topology.name}/{name}", path).commits()]
         for version in sorted(rng.sample(versions, min(sample, len(versions)))):
-            found = audit(doors, topology, topology.table(name), version)
+            found = audit(ports, topology, topology.table(name), version)
             verdict.versions += 1
             verdict.equal(f"keys that differ in version {version} of {name}", (found.differing, found.sample), (0, []))
     for name in ("joined", "by_country"):
-        _judge_published(verdict, doors, kafka, topology, name, topics.written[name])
+        _judge_published(verdict, ports, kafka, topology, name, topics.written[name])
     clicks = [one for one in log[topics.clicks] if (one.value or {})["sku"] != "bot"]
     _judge_stream(verdict, lake.received(kafka, topics.seen), clicks)
     return verdict
@@ -103,12 +103,12 @@ def _judge_log(verdict: Verdict, sender: Sender, log: Log) -> None:
 
 
 def _judge_landing(
-    verdict: Verdict, doors: Doors, kafka: Kafka, topology: Topology, topic: str, log: list[Logged]
+    verdict: Verdict, ports: Ports, kafka: Kafka, topology: Topology, topic: str, log: list[Logged]
 ) -> None:
     """Every record is there once, behind those that were landed before; and the commit names the topic's end."""
     consumed = topology.source(topic).consumed
     [key], values = [column.name for column in consumed.key], [column.name for column in consumed.value]
-    found = lake.records(doors, topology, topic)
+    found = lake.records(ports, topology, topic)
     verdict.compare(
         f"the landing of {topic}",
         (
@@ -122,22 +122,22 @@ def _judge_landing(
         batches[row["_partition"]].append(int(str(row["_batch"])))
     for each in batches.values():
         verdict.equal(f"batches of {topic}, in the order of offsets", each, sorted(each))
-    [cut] = lake.state(doors, topology, topology.source(topic).landing).position.cut.values()
+    [cut] = lake.state(ports, topology, topology.source(topic).landing).position.cut.values()
     verdict.equal(f"the offsets of {topic} in the newest commit", cut, kafka.end_offsets([topic])[topic])
 
 
-def _rows(doors: Doors, topology: Topology, name: str) -> dict[Key, lake.Row]:
+def _rows(ports: Ports, topology: Topology, name: str) -> dict[Key, lake.Row]:
     """A table by key: a stream by partition and offset, windows by their begin as well."""
     rows: dict[Key, lake.Row]
     match name:
         case "seen":
-            found = lake.listed(lake.path(doors, topology, name))
+            found = lake.listed(lake.path(ports, topology, name))
             rows = {(row["_partition"], row["_offset"]): {"user": row["user"], "sku": row["sku"]} for row in found}
         case "counted":
-            found = lake.listed(lake.path(doors, topology, name))
+            found = lake.listed(lake.path(ports, topology, name))
             rows = {(row["sku"], row["_window_start"]): {"count": row["count"]} for row in found}
         case _:
-            return lake.rows(doors, topology, name)
+            return lake.rows(ports, topology, name)
     assert len(rows) == len(found), f"{name} has a row twice"
     return rows
 
@@ -146,13 +146,13 @@ Change = tuple[int, str, str | None, int]
 """Version, key, row (None: it went), and milliseconds since 1970."""
 
 
-def _judge_published(verdict: Verdict, doors: Doors, kafka: Kafka, topology: Topology, name: str, topic: str) -> None:
+def _judge_published(verdict: Verdict, ports: Ports, kafka: Kafka, topology: Topology, name: str, topic: str) -> None:
     """A topic has, key by key, the table it began with, then what each version changed; and ends as the table does."""
     told = lake.received(kafka, topic)
     found = [(int(one.headers["tidetable.version"]), *_change(one), one.timestamp) for one in told]
     begun = min(version for version, *_ in found)
     whole = {"tidetable.whole" in one.headers for one in told if int(one.headers["tidetable.version"]) == begun}
-    path = lake.path(doors, topology, name)
+    path = lake.path(ports, topology, name)
     if whole != {True} and lake.listed(path, begun - 1) != []:  # a topic that began with an empty table has none
         verdict.wrong.append(f"{topic} does not begin with all rows of {name}")
     wanted = _feed(path, topology.table(name).plan.key[0], begun)
@@ -163,7 +163,7 @@ def _judge_published(verdict: Verdict, doors: Doors, kafka: Kafka, topology: Top
         last.pop(json.loads(key), None)
         if row is not None:
             last[json.loads(key)] = json.loads(row)
-    verdict.same(f"what {topic} ends with", last, lake.rows(doors, topology, name))
+    verdict.same(f"what {topic} ends with", last, lake.rows(ports, topology, name))
 
 
 def _judge_stream(verdict: Verdict, told: list[Told], clicks: list[Logged]) -> None:

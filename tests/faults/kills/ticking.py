@@ -78,7 +78,7 @@ class Client:
             while True:
                 number, before, began = number + 1, self.kills.noted(), time.monotonic()
                 try:
-                    done = tick(tidetable.doors(), self.topology, f"{name}-{number}")
+                    done = tick(tidetable.ports(), self.topology, f"{name}-{number}")
                     failed = {table: f"{type(error).__name__}: {error}" for table, error in done.failed.items()}
                 except SparkConnectGrpcException as error:
                     if not engine_died(error):

@@ -15,7 +15,7 @@ from spark.operators.algebra import ALL, col, cols, history, rows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark.engine.changes import Pinned
+    from spark.engine.inputs.snapshot import DeltaSnapshot
     from spark.topology.nodes import Node
 
 CANDIDATES = 500  # rows that are tried in each of two searches
@@ -25,7 +25,7 @@ ANSI = "spark.sql.ansi.enabled"
 PLACE = ("_topic", "_partition", "_offset")
 
 
-def failing(session: SparkSession, plan: Node, now: Pinned) -> str:
+def find_failing_row(session: SparkSession, plan: Node, now: DeltaSnapshot) -> str:
     """Return the key, or for a stream the coordinates, of a row that a plan fails on; empty if none is found in time.
 
     Without ANSI rules most failing expressions are null, so rows with a null are tried first, newest first. The row

@@ -13,29 +13,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark.engine import position as positions
 from spark.engine.errors import NoCommonCut
-from spark.engine.position import Cut, Input
+from spark.engine.log.position import Cut, Input
+from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark.engine.doors import Doors
+    from spark.engine.log.position import Release
     from spark.engine.offsets import TopicOffsets
-    from spark.engine.position import Release
+    from spark.engine.ports import Ports
     from spark.topology.topology import Settings, Table, Topology
 
 
 @dataclass(frozen=True)
 class Pins:
-    """Every input at one cut. `behind` names the inputs whose cuts were older, which the others went back to.
+    """Every input at one cut. `lagging` names the inputs whose cuts were older, which the others went back to.
 
     `enforced`: the cut has held records that were released although an input was empty.
     """
 
     inputs: dict[str, Input]
     cut: Cut
-    behind: tuple[str, ...] = ()
+    lagging: tuple[str, ...] = ()
     enforced: bool = False
 
 
@@ -47,12 +47,13 @@ class _Pin:
 
 @dataclass
 class _Walk:
-    """The history of one input, and the present pin in it; for a landing `older` is its path, as any offsets are."""
+    """The history of one input, and the present pin in it. For a landing `older` is None: it can go to any offsets."""
 
     name: str
+    table: StoredTable
     id: str
     at: _Pin
-    older: Iterator[_Pin] | str
+    older: Iterator[_Pin] | None
 
 
 def lowers(settings: Settings) -> bool:
@@ -60,43 +61,43 @@ def lowers(settings: Settings) -> bool:
     return settings.max_task_idle_ms > 0 or settings.max_records_per_tick is not None
 
 
-def released(doors: Doors, topology: Topology) -> Release | None:
+def released(ports: Ports, topology: Topology) -> Release | None:
     """Return the release that limits the steps of a topology; None if they may read all that has landed."""
     if not lowers(topology.settings):
         return None
     keeper = topology.sources[0].landing
-    state = positions.read(doors.lakehouse.table(topology.name, keeper), f"{topology.name}/{keeper}")
+    state = StoredTable.of(ports.lakehouse, topology.name, keeper).state()
     return None if state is None else state.position.release
 
 
-def pin(doors: Doors, topology: Topology, table: Table) -> Pins:
+def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
     """Return the newest versions of a table's inputs that agree on every topic that they share.
 
-    If an input was never computed, `inputs` is empty and `behind` names it.
+    If an input was never computed, `inputs` is empty and `lagging` names it.
 
     Raises:
         NoCommonCut: no versions in the histories of the inputs agree.
     """
     landings = {source.landing for source in topology.sources}
-    release = released(doors, topology)
+    release = released(ports, topology)
     walks, missing = [], []
-    for scan in table.inputs:
-        path, name = doors.lakehouse.table(topology.name, scan.table), f"{topology.name}/{scan.table}"
-        walk = _landed(path, name, scan.table, release) if scan.table in landings else _walk(path, name, scan.table)
+    for scan in target.inputs:
+        table = StoredTable.of(ports.lakehouse, topology.name, scan.table)
+        walk = _landing(table, scan.table, release) if scan.table in landings else _walk(table, scan.table)
         if walk is None:
             missing.append(scan.table)
         else:
             walks.append(walk)
     if missing:
         return Pins({}, {}, tuple(missing))
-    behind: dict[str, None] = {}
+    lagging: dict[str, None] = {}
     while ahead := _ahead(walks):
         walk, topic, slower, offsets = ahead
-        behind[slower] = None
-        earlier = _lowered(walk, topology.name, topic, offsets)
+        lagging[slower] = None
+        earlier = _lowered(walk, topic, offsets)
         if earlier is None:
             raise NoCommonCut(
-                f"{topology.name}/{table.name}: {walk.name} has no version as old as {slower} on topic {topic}: run "
+                f"{topology.name}/{target.name}: {walk.name} has no version as old as {slower} on topic {topic}: run "
                 f"`tidetable run {topology.name}`; if {slower} cannot step, `tidetable status {topology.name}` says why"
             )
         walk.at = earlier
@@ -104,20 +105,20 @@ def pin(doors: Doors, topology: Topology, table: Table) -> Pins:
     enforced = release is not None and any(
         topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
     )
-    return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, tuple(behind), enforced)
+    return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, tuple(lagging), enforced)
 
 
-def _walk(path: str, table: str, name: str) -> _Walk | None:
-    state = positions.read(path, table)
+def _walk(table: StoredTable, name: str) -> _Walk | None:
+    state = table.state()
     if state is None or state.position.n == 0:
         return None
-    older = (_Pin(commit.data_version, commit.position.cut) for commit in positions.commits(path, table))
+    older = (_Pin(commit.data_version, commit.position.cut) for commit in table.commits())
     next(older, None)  # the newest is the present pin
-    return _Walk(name, state.id, _Pin(state.data_version, state.position.cut), older)
+    return _Walk(name, table, state.id, _Pin(state.data_version, state.position.cut), older)
 
 
-def _landed(path: str, table: str, name: str, release: Release | None) -> _Walk | None:
-    state = positions.read(path, table)
+def _landing(table: StoredTable, name: str, release: Release | None) -> _Walk | None:
+    state = table.state()
     if state is None or state.position.n == 0:
         return None
     at = _Pin(state.data_version, state.position.cut)
@@ -126,22 +127,20 @@ def _landed(path: str, table: str, name: str, release: Release | None) -> _Walk 
         known = release.cut[topic].offsets
         lower = {partition: min(offset, known.get(partition, 0)) for partition, offset in landed.offsets.items()}
         if lower != landed.offsets:
-            at = _holding(path, table, topic, replace(landed, offsets=lower))
-    return _Walk(name, state.id, at, path)
+            at = _holding(table, topic, replace(landed, offsets=lower))
+    return _Walk(name, table, state.id, at, None)
 
 
-def _lowered(walk: _Walk, topology: str, topic: str, offsets: TopicOffsets) -> _Pin | None:
+def _lowered(walk: _Walk, topic: str, offsets: TopicOffsets) -> _Pin | None:
     """Return the next older pin of an input that is ahead on a topic; None if there is none."""
-    if isinstance(walk.older, str):
-        return _holding(walk.older, f"{topology}/{walk.name}", topic, offsets)
-    return next(walk.older, None)
+    return _holding(walk.table, topic, offsets) if walk.older is None else next(walk.older, None)
 
 
-def _holding(path: str, table: str, topic: str, offsets: TopicOffsets) -> _Pin:
+def _holding(table: StoredTable, topic: str, offsets: TopicOffsets) -> _Pin:
     """Return the pin of a landing at some offsets, with the first version that holds them all."""
     version = 0
-    for commit in positions.commits(path, table):
-        if before(commit.position.cut[topic], offsets):
+    for commit in table.commits():
+        if commit.position.cut[topic].is_before(offsets):
             break
         version = commit.data_version
     return _Pin(version, {topic: offsets})
@@ -152,7 +151,7 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
     slowest: dict[str, tuple[TopicOffsets, str]] = {}
     for walk in walks:
         for topic, offsets in walk.at.cut.items():
-            if topic not in slowest or before(offsets, slowest[topic][0]):
+            if topic not in slowest or offsets.is_before(slowest[topic][0]):
                 slowest[topic] = (offsets, walk.name)
     for walk in walks:
         for topic, offsets in walk.at.cut.items():
@@ -162,13 +161,6 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
                     f"{walk.name} and {slower} were computed from topic {topic} before and after it was "
                     f"created anew: run `tidetable rebuild` for the one that is older"
                 )
-            if before(least, offsets):
+            if least.is_before(offsets):
                 return walk, topic, slower, least
     return None
-
-
-def before(one: TopicOffsets, other: TopicOffsets) -> bool:
-    """Return whether one cut of a topic is older than another. Cuts of a topic are totally ordered."""
-    return one.redecoded < other.redecoded or any(
-        one.offsets.get(partition, 0) < offset for partition, offset in other.offsets.items()
-    )

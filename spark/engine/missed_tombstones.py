@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from spark.engine.doors import Kafka
-    from spark.engine.kept import Kept
-    from spark.engine.position import Position
+    from spark.engine.inputs.frame_cache import FrameCache
+    from spark.engine.log.position import Position
+    from spark.engine.ports import Kafka
     from spark.topology.nodes import Node
     from spark.topology.topology import Source, Topology
 
@@ -107,7 +107,7 @@ def missing(records: DataFrame, start: Mapping[int, int], end: Mapping[int, int]
 
 
 def tombstones(
-    keeps: Kept,
+    cache: FrameCache,
     source: Source,
     versioned: bool,
     landing: DataFrame,
@@ -121,7 +121,7 @@ def tombstones(
     Columns: those of `spark.engine.land.landed`.
 
     Args:
-        keeps: caches the tombstones until they are committed.
+        cache: caches the tombstones until they are committed.
         source: the topic.
         versioned: whether a table holds the newest records by timestamp.
         landing: the rows of the landing so far.
@@ -151,7 +151,7 @@ def tombstones(
     rank = F.row_number().over(Window.partitionBy("_is._partition").orderBy("_late", *cols(key))) - 1
     ahead = F.col("_rank") - F.col("_before")
     at = (F.col("_is._partition") == F.col("_partition")) & (ahead >= 0) & (ahead < F.col("_width"))
-    placed = keeps.keep(gone.withColumn("_rank", rank).join(ranges, at, "left"))
+    placed = cache.cache(gone.withColumn("_rank", rank).join(ranges, at, "left"))
     lacking = placed.where("_first IS NULL AND NOT _late").count()
     if lacking:
         raise OffsetsExpired(

@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark.engine import commit, table
-from spark.engine import position as positions
-from spark.engine.commit import races
-from spark.engine.errors import NotCommitted, PlanChanged
-from spark.engine.land import check_types
-from spark.engine.sync import behind
-from spark.engine.table import add_columns
+from spark.engine.errors import PlanChanged
+from spark.engine.log import commit, table
+from spark.engine.log.commit import races, until_committed
+from spark.engine.log.landing_definition import check_landing
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.log.table import add_columns
+from spark.engine.ports import opened
 from spark.topology.describe import describe_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark.engine.doors import Doors, Lakehouse
-    from spark.engine.position import State
+    from spark.engine.log.stored_table import State
+    from spark.engine.ports import Lakehouse, Ports
     from spark.topology.topology import Table, Topology
-
-TRIES = 5  # lost races before adding columns gives up; each one means that another run committed a step
 
 
 def definition(topology: Topology, target: Table) -> str:
@@ -70,26 +68,39 @@ def _difference(stored: str, given: str) -> str:
     return "\n".join(unified_diff(stored.splitlines(), given.splitlines(), "computed by", "declared now", lineterm=""))
 
 
-def agreed(doors: Doors, topology: Topology, target: Table, state: State, run: str) -> State:
+def evolved(ports: Ports, topology: Topology, target: Table, state: State, run: str) -> State:
     """Return the state of a table that the given definition computed, after adding the columns that it gains.
 
     Raises:
         PlanChanged: the definition differs in more than added columns.
         NotCommitted: other runs committed first, `TRIES` times.
     """
-    name, path = f"{topology.name}/{target.name}", doors.lakehouse.table(topology.name, target.name)
-    for _ in range(TRIES):
-        columns = gaining(doors.lakehouse, topology, target, state)
+    stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
+    present = state
+
+    def evolve() -> State | None:
+        nonlocal present
+        columns = added_columns(ports.lakehouse, topology, target, present)
         if columns is None:
-            return state
-        _gain(doors, topology, target, state, columns, run)
-        found = positions.read(path, name)
-        assert found is not None, "a table that gained columns is there"
-        state = found
-    raise NotCommitted(f"{name}: {TRIES} times another run committed first; stop the ticks of {topology.name}")
+            return present
+        _add(ports, topology, target, stored, present, columns, run)
+        after = stored.state()
+        assert after is not None, "a table that gained columns exists"
+        present = after
+        return None  # compare the definition again
+
+    return until_committed(stored.name, evolve, f"stop the ticks of {topology.name}")
 
 
-def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns: Mapping[str, str], run: str) -> None:
+def _add(
+    ports: Ports,
+    topology: Topology,
+    target: Table,
+    stored: StoredTable,
+    state: State,
+    columns: Mapping[str, str],
+    run: str,
+) -> None:
     """Add columns that were verified for exactly this state, then record the new definition.
 
     A run of the older definition may be about to commit from the same state: rows without the columns, computed from
@@ -97,21 +108,17 @@ def _gain(doors: Doors, topology: Topology, target: Table, state: State, columns
     another run has taken the number, the columns were verified for an older state, and nothing is recorded. A run of
     the older definition that begins later finds columns that it does not compute, and is refused.
     """
-    path = doors.lakehouse.table(topology.name, target.name)
-    session = doors.engine.session()
-    try:
-        add_columns(session, path, columns)
-        nothing = session.read.format("delta").load(path).where("false")
+    with opened(ports.engine) as session:
+        add_columns(session, stored, columns)
+        no_rows = session.read.format("delta").load(stored.path).where("false")
         was = state.position
         position = replace(was, n=was.n + 1, run=run, data_version=state.data_version, whole=False, restored=None)
-        if commit.append(nothing, path, position) is not None:
+        if commit.append(no_rows, stored, position) is not None:
             with races():  # another run may record it at the same time
-                table.set_properties(session, path, {table.DEFINITION: definition(topology, target)})
-    finally:
-        session.stop()
+                table.set_properties(session, stored, {table.DEFINITION: definition(topology, target)})
 
 
-def gaining(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+def added_columns(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
     """Return the columns, type by name, that a table gains in its next step; None if its definition is the given one.
 
     Raises:
@@ -121,7 +128,7 @@ def gaining(lakehouse: Lakehouse, topology: Topology, target: Table, state: Stat
         check_definition(topology, target, state)
     except PlanChanged:
         check_landings(lakehouse, topology, target)
-        columns = _gained(lakehouse, topology, target, state)
+        columns = _added_with_inputs(lakehouse, topology, target, state)
         if columns is None:
             raise
         return columns
@@ -134,19 +141,19 @@ def check_landings(lakehouse: Lakehouse, topology: Topology, target: Table) -> N
     Raises:
         PlanChanged: a landing differs from its declaration; a rebuild of the table would not help.
     """
-    for source in map(topology.source, sorted(behind(topology)[target.name])):
-        name = f"{topology.name}/{source.landing}"
-        state = positions.read(lakehouse.table(topology.name, source.landing), name)
+    for source in map(topology.source, sorted(topology.source_topics[target.name])):
+        landing = StoredTable.of(lakehouse, topology.name, source.landing)
+        state = landing.state()
         if state is not None:
-            check_types(name, state, source)
+            check_landing(landing.name, state, source)
 
 
-def _gained(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
+def _added_with_inputs(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
     """Return the columns, type by name, that a table passes on from columns that its inputs gained.
 
     None if the definition differs in anything else, or if the former columns of an input are unknown.
     """
-    gained: dict[str, set[str]] = {}
+    added: dict[str, set[str]] = {}
     for scan in target.inputs:
         pinned = state.position.inputs.get(scan.table)
         if pinned is None:
@@ -155,8 +162,8 @@ def _gained(lakehouse: Lakehouse, topology: Topology, target: Table, state: Stat
             fields = DeltaTable(lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
         except DeltaError:
             return None  # the pinned version is gone, and its columns with it
-        gained[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
-    columns = topology.added_columns(target.name, gained, json.loads(state.properties[table.DEFINITION])["fingerprint"])
+        added[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
+    columns = topology.added_columns(target.name, added, json.loads(state.properties[table.DEFINITION])["fingerprint"])
     if columns is None or any(column.type is None for column in columns):
         return None
     return {column.name: column.type for column in columns if column.type is not None}

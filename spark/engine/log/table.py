@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from spark.engine import position as positions
-from spark.engine.comments import comment
-from spark.engine.commit import METADATA, races
-from spark.engine.errors import LakesDiffer, NotCommitted, PositionLost, condition
-from spark.engine.merge import literal
-from spark.engine.position import Position, State
+from spark.engine.errors import LakesDiffer, PositionLost, condition
+from spark.engine.log.comments import comment
+from spark.engine.log.commit import METADATA, races, until_committed
+from spark.engine.log.merge import literal
+from spark.engine.log.position import ANCHOR, FORMAT, STORED_FORMAT, Position
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -24,22 +23,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
+    from spark.engine.log.stored_table import State, StoredTable
+
 PROPERTIES = {
     "delta.enableChangeDataFeed": "true",  # `changes` reads it; costs nothing on tables that are only appended to
     "delta.enableDeletionVectors": "true",  # a MERGE marks rows instead of copying files
     "delta.checkpointInterval": "20",  # commits; a checkpoint costs a job, a longer log slows every reader
     "delta.logRetentionDuration": "interval 90 days",  # positions live in the log's JSON files
     "delta.deletedFileRetentionDuration": "interval 7 days",  # how long a reader of changes may lag
-    positions.STORED_FORMAT: str(positions.FORMAT),
+    STORED_FORMAT: str(FORMAT),
 }
 
 
 PAUSE = 0.1  # seconds between two reads of a table that another run is creating
-TRIES = 5  # lost races before adding columns gives up
 WITHOUT_ZONE = "timestamp_ntz"  # a type that old readers of Delta do not know
 APPEARS = 20  # reads, two seconds in all: ten times what the commit that creates a table takes
 
-CREATED_BESIDE = (  # Delta's error classes for a table that another run creates at this moment
+CREATED_BY_ANOTHER = (  # Delta's error classes for a table that another run creates at this moment
     "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",  # it has begun the log, and not committed
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",  # it has committed since: its anchor differs
     "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so do its columns
@@ -62,58 +62,57 @@ def unpositioned(table: str, epoch: str, run: str) -> Position:
     return Position(table, epoch, n=0, run=run, cut={}, inputs={}, data_version=0)
 
 
-def create(session: SparkSession, path: str, table: str, schema: StructType, run: str, definition: str) -> State:
+def create(session: SparkSession, table: StoredTable, schema: StructType, run: str, definition: str) -> State:
     """Create the table if it does not exist. Of two concurrent runs, one creates it, and both read the same epoch.
 
     Raises:
         LakesDiffer: the engine sees a table at the path, and this process does not.
         PositionLost: the table was removed while it was created.
     """
-    anchor = unpositioned(table, new_epoch(), run)
-    properties = PROPERTIES | {DEFINITION: definition, positions.ANCHOR: anchor.to_json()}
+    first = unpositioned(table.name, new_epoch(), run)
+    properties = PROPERTIES | {DEFINITION: definition, ANCHOR: first.to_json()}
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
     columns = ", ".join(_column(field.name, _ddl(field.dataType)) for field in schema)
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
-    with noted(session, anchor):
-        with races(*CREATED_BESIDE):
-            session.sql(f"CREATE TABLE IF NOT EXISTS delta.{quoted(path)} ({columns}) {made_with}").collect()
-        state = _appearing(path, table)
+    at = f"delta.{quoted(table.path)}"
+    with position_in_commits(session, first):
+        with races(*CREATED_BY_ANOTHER):
+            session.sql(f"CREATE TABLE IF NOT EXISTS {at} ({columns}) {made_with}").collect()
+        state = _appearing(table)
         if state is None:
             # An engine that was killed here leaves a log without a commit. Spark takes it for a table, and only CREATE
             # OR REPLACE ... AS SELECT replaces it. A version that only the engine sees is somebody's table.
-            seen = _has_versions(session, path)
-            if not seen:
-                nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+            engine_sees_it = _has_versions(session, table)
+            if not engine_sees_it:
+                nulls = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
                 with races():
-                    session.sql(
-                        f"CREATE OR REPLACE TABLE delta.{quoted(path)} {made_with} AS SELECT {nothing} WHERE false"
-                    ).collect()
-            state = positions.read(path, table)
-            if seen and state is None:
+                    session.sql(f"CREATE OR REPLACE TABLE {at} {made_with} AS SELECT {nulls} WHERE false").collect()
+            state = table.state()
+            if engine_sees_it and state is None:
                 raise LakesDiffer(
-                    f"{path}: the engine has a table {table} there, and this process sees none. They see different "
-                    f"places under this name: is the lake's folder, or its object store, the same for both? "
+                    f"{table.path}: the engine has a table {table.name} there, and this process sees none. They see "
+                    f"different places under this name: is the lake's folder, or its object store, the same for both? "
                     f"Nothing was changed"
                 )
     if state is None:
-        raise PositionLost(f"{path} was created and is gone again; is something else cleaning the lake?")
+        raise PositionLost(f"{table.path} was created and is gone again; is something else cleaning the lake?")
     return state
 
 
-def _has_versions(session: SparkSession, path: str) -> bool:
-    """Return whether the engine sees a version of a table at the path."""
+def _has_versions(session: SparkSession, table: StoredTable) -> bool:
+    """Return whether the engine sees a version of the table."""
     try:
-        return session.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect() != []
+        return session.sql(f"DESCRIBE HISTORY delta.{quoted(table.path)} LIMIT 1").collect() != []
     except PySparkException as error:
         if condition(error) not in NO_TABLE:
             raise
         return False
 
 
-def _appearing(path: str, table: str) -> State | None:
+def _appearing(table: StoredTable) -> State | None:
     """Return the table's state, after waiting for a run that is creating it; None if it does not appear."""
     for _ in range(APPEARS):
-        state = positions.read(path, table)
+        state = table.state()
         if state is not None:
             return state
         time.sleep(PAUSE)
@@ -121,7 +120,7 @@ def _appearing(path: str, table: str) -> State | None:
 
 
 @contextmanager
-def noted(session: SparkSession, position: Position) -> Iterator[None]:
+def position_in_commits(session: SparkSession, position: Position) -> Iterator[None]:
     """Write the position into commits inside the block: the log has it after another epoch replaces the anchor."""
     session.conf.set(METADATA, position.to_json())
     try:
@@ -130,38 +129,40 @@ def noted(session: SparkSession, position: Position) -> Iterator[None]:
         session.conf.unset(METADATA)
 
 
-def anchor(session: SparkSession, path: str, position: Position, definition: str) -> None:
+def anchor(session: SparkSession, table: StoredTable, position: Position, definition: str) -> None:
     """Begin the position's epoch by one commit that changes the anchor, so that Delta refuses concurrent writers."""
-    with noted(session, position):
-        properties = {DEFINITION: definition, positions.ANCHOR: position.to_json()}
-        set_properties(session, path, properties | {positions.STORED_FORMAT: str(positions.FORMAT)})
+    with position_in_commits(session, position):
+        properties = {DEFINITION: definition, ANCHOR: position.to_json()}
+        set_properties(session, table, properties | {STORED_FORMAT: str(FORMAT)})
 
 
-def add_columns(session: SparkSession, path: str, kinds: Mapping[str, str]) -> None:
+def add_columns(session: SparkSession, table: StoredTable, kinds: Mapping[str, str]) -> None:
     """Add columns, type by name, that the table does not have. Names that differ in case alone are the same column.
 
     Raises:
         NotCommitted: other runs changed the columns first, `TRIES` times.
     """
-    for _ in range(TRIES):
+
+    def add() -> bool | None:
         # A run may have added columns and died before it recorded its definition.
-        there = {column.lower() for column in session.read.format("delta").load(path).columns}
-        new = {column: kind for column, kind in kinds.items() if column.lower() not in there}
-        if not new:
-            return
+        present = {column.lower() for column in session.read.format("delta").load(table.path).columns}
+        missing = {column: kind for column, kind in kinds.items() if column.lower() not in present}
+        if not missing:
+            return True
         with races("DELTA_DUPLICATE_COLUMNS_FOUND"):  # another run adds some of them at this moment
-            if any(
-                WITHOUT_ZONE in kind for kind in new.values()
-            ):  # Delta enables the type in an existing table only by this
-                set_properties(session, path, {"delta.feature.timestampNtz": "supported"})
-            columns = ", ".join(_column(column, kind) for column, kind in new.items())
-            session.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({columns})").collect()
-    raise NotCommitted(f"{path}: {TRIES} times another run changed the columns first")
+            if any(WITHOUT_ZONE in kind for kind in missing.values()):
+                # Delta enables the type in an existing table only by this.
+                set_properties(session, table, {"delta.feature.timestampNtz": "supported"})
+            columns = ", ".join(_column(column, kind) for column, kind in missing.items())
+            session.sql(f"ALTER TABLE delta.{quoted(table.path)} ADD COLUMNS ({columns})").collect()
+        return None  # read the columns again
+
+    until_committed(table.name, add, "stop what changes the columns of the table, and run this again")
 
 
-def set_properties(session: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+def set_properties(session: SparkSession, table: StoredTable, properties: Mapping[str, str]) -> None:
     """Set properties of the table, in a commit that changes no data."""
-    session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
+    session.sql(f"ALTER TABLE delta.{quoted(table.path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
 
 
 def _column(name: str, kind: str) -> str:

@@ -31,22 +31,23 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable, QueryBuilder
 
-from spark.engine import commit
-from spark.engine import position as positions
-from spark.engine.changes import NOTHING, within
-from spark.engine.errors import LogBroken, NotCommitted, PositionLost
+from spark.engine.errors import LogBroken, PositionLost
+from spark.engine.inputs.pin import lowers
+from spark.engine.inputs.snapshot import NO_RECORD, within
+from spark.engine.log import commit
+from spark.engine.log.commit import until_committed
+from spark.engine.log.position import Release
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
-from spark.engine.pin import lowers
-from spark.engine.position import Release
+from spark.engine.ports import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from spark.engine.doors import Doors, Lakehouse
-    from spark.engine.position import Commit, Position
+    from spark.engine.log.position import Position
+    from spark.engine.log.stored_table import Commit
+    from spark.engine.ports import Lakehouse, Ports
     from spark.topology.topology import Source, Topology
-
-TRIES = 5  # lost races before a release gives up; each one means that another run committed to the keeper
 
 NEVER, UNTIMED, ALWAYS = -(2**63), 1 - 2**63, 2**63 - 1
 """Microseconds: before every record; the time reached at a record without an event time so far; after every record."""
@@ -132,62 +133,53 @@ class _Group:
         return ALWAYS if any(one.over(now) for one in self.waiting) else self.frontier
 
 
-def release(doors: Doors, topology: Topology, run: str) -> Release | None:
+def release(ports: Ports, topology: Topology, run: str) -> Release | None:
     """Commit the cut up to which the steps of a run may read, once a run. None if they may read everything.
 
     Raises:
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     if not lowers(topology.settings):
         return None
-    name = topology.sources[0].landing
-    path = doors.lakehouse.table(topology.name, name)
-    for _ in range(TRIES):
-        keeper = positions.read(path, f"{topology.name}/{name}")
-        if keeper is None or keeper.position.n == 0:
-            return None
+    table = StoredTable.of(ports.lakehouse, topology.name, topology.sources[0].landing)
+    keeper = table.state()
+    if keeper is None or keeper.position.n == 0:
+        return None
+
+    def once() -> Release | None:
+        nonlocal keeper
+        assert keeper is not None, "a landing is never removed"
         was = keeper.position.release
         if was is not None and was.run == run:
             return was
-        wanted = _released(topology, _backlogs(doors.lakehouse, topology, was), run, _now())
+        wanted = _released(topology, _backlogs(ports.lakehouse, topology, was), run, _now())
         if was is not None and (was.cut, was.times) == (wanted.cut, wanted.times):
             return was
         at = keeper.position
         position = replace(at, n=at.n + 1, run=run, data_version=keeper.data_version, release=wanted)
-        session = doors.engine.session()
-        try:
-            nothing = session.read.format("delta").load(path).where("false")
-            if commit.append(nothing, path, position) is not None:
+        with opened(ports.engine) as session:
+            no_rows = session.read.format("delta").load(table.path).where("false")
+            if commit.append(no_rows, table, position) is not None:
                 return wanted
-        finally:
-            session.stop()
-    raise NotCommitted(
-        f"{topology.name}: {TRIES} times another run committed first; is more than one tick of it running?"
-    )
+        keeper = table.state()
+        return None
+
+    return until_committed(table.name, once, f"is more than one tick of {topology.name} running?")
 
 
 def waiting(lakehouse: Lakehouse, topology: Topology) -> list[Waiting]:
     """Return what is held back, also if its deadline has passed since the last tick. Starts no Spark session."""
     if topology.settings.max_task_idle_ms <= 0:
         return []
-    name = topology.sources[0].landing
-    keeper = positions.read(lakehouse.table(topology.name, name), f"{topology.name}/{name}")
+    keeper = StoredTable.of(lakehouse, topology.name, topology.sources[0].landing).state()
     was = None if keeper is None else keeper.position.release
     return [one for group in _groups(topology, _backlogs(lakehouse, topology, was)) for one in group.waiting]
 
 
 def concerning(topology: Topology, name: str, found: Iterable[Waiting]) -> tuple[Waiting, ...]:
     """Return what of `found` is held back from a table, or in a landing by its name `_landing/<topic>`."""
-    topics = behind(topology)[name]
+    topics = topology.source_topics[name]
     return tuple(one for one in found if one.topic in topics)
-
-
-def behind(topology: Topology) -> dict[str, set[str]]:
-    """Return the source topics of every landing and every table, by its name."""
-    topics = {source.landing: {source.topic} for source in topology.sources}
-    for table in topology.tables:
-        topics[table.name] = set().union(*(topics[scan.table] for scan in table.inputs))
-    return topics
 
 
 def _now() -> int:
@@ -232,7 +224,7 @@ def _groups(topology: Topology, backlogs: list[_Backlog]) -> list[_Group]:
     """Return the groups of topics that tables read together, also through other tables; global tables excluded."""
     streams = [one for one in backlogs if one.source.kind != "global_table"]
     together: list[set[str]] = []
-    for every in behind(topology).values():
+    for every in topology.source_topics.values():
         topics = every & {one.source.topic for one in streams}
         joined = [group for group in together if group & topics]
         together = [group for group in together if group not in joined] + [topics.union(*joined)]
@@ -266,39 +258,39 @@ def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> 
     stepped = []
     for table in topology.tables:
         with suppress(PositionLost, LogBroken):  # its own step raises it; its position does not limit the others
-            state = positions.read(lakehouse.table(topology.name, table.name), f"{topology.name}/{table.name}")
+            state = StoredTable.of(lakehouse, topology.name, table.name).state()
             stepped += [] if state is None else [state.position]
     found = []
     for source in topology.sources:
-        path, name = lakehouse.table(topology.name, source.landing), f"{topology.name}/{source.landing}"
-        one = _backlog(path, name, source, was, stepped, topology.settings.max_task_idle_ms)
+        landing = StoredTable.of(lakehouse, topology.name, source.landing)
+        one = _backlog(landing, source, was, stepped, topology.settings.max_task_idle_ms)
         found += [] if one is None else [one]
     return found
 
 
 def _backlog(
-    path: str, name: str, source: Source, was: Release | None, stepped: list[Position], idle: int
+    stored: StoredTable, source: Source, was: Release | None, stepped: list[Position], idle: int
 ) -> _Backlog | None:
-    state = positions.read(path, name)
+    state = stored.state()
     if state is None or state.position.n == 0:
         return None
     [(topic, end)] = state.position.cut.items()
     released = {} if was is None or topic not in was.cut else was.cut[topic].offsets
     cuts = [released, *(position.cut[topic].offsets for position in stepped if topic in position.cut)]
     base = {p: min(last, max(cut.get(p, 0) for cut in cuts)) for p, last in end.offsets.items()}
-    landing = DeltaTable(path, version=state.version)
+    landing = DeltaTable(stored.path, version=state.version)
     seen: dict[int, int] = {}
     if idle > 0 and source.kind != "global_table":
         known = None if was is None else was.times.get(topic)
         seen = _newest(landing, {}, base) if known is None else _later(known, _newest(landing, released, base))
     records = PLACED.empty_table() if source.kind == "global_table" else _placed(landing, base, end.offsets)
-    return _Backlog(source, topic, end, records, seen, positions.commits(path, name))
+    return _Backlog(source, topic, end, records, seen, stored.commits())
 
 
 def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:
     """Return the records between two offsets, each with the time that its partition reached at it (`PLACED`)."""
     where = within(since, until)
-    if where == NOTHING:
+    if where == NO_RECORD:
         return PLACED.empty_table()
     records = _asked(landing, REACHED.format(where=where))
     return records.set_column(3, "_reached", pc.fill_null(records["_reached"], UNTIMED)).cast(PLACED)
@@ -307,7 +299,7 @@ def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, i
 def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
     """Return the newest time of every partition between two offsets, in microseconds since 1970."""
     where = within(since, until)
-    if where == NOTHING:
+    if where == NO_RECORD:
         return {}
     return _by_partition(_asked(landing, NEWEST.format(where=where)).drop_null(), "_reached", "max")
 

@@ -1,17 +1,19 @@
-"""The interfaces of the engine to Spark, Kafka and the lake; `resources` implements them."""
+"""The ports of the engine: its interfaces to Spark, Kafka and the lake, which `resources` implements."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
     from spark.engine.offsets import TopicOffsets
+    from spark.topology.topology import Settings
 
 
 class Engine(Protocol):
@@ -75,9 +77,21 @@ class Kafka(Protocol):
 
 
 @dataclass(frozen=True)
-class Doors:
-    """The three interfaces, passed to every verb."""
+class Ports:
+    """The three interfaces, passed to every operation."""
 
     engine: Engine
     lakehouse: Lakehouse
     kafka: Kafka
+
+
+@contextmanager
+def opened(engine: Engine, settings: Settings | None = None) -> Iterator[SparkSession]:
+    """Yield a new session, with the rules of a topology's settings, and stop it when the block ends."""
+    session = engine.session()
+    try:
+        if settings is not None:
+            session.conf.set("spark.sql.ansi.enabled", str(settings.ansi).lower())
+        yield session
+    finally:
+        session.stop()

@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FrameCache:
     """The frames that a session has cached, as views in the memory of the engine."""
 
     session: SparkSession
     frames: dict[str, DataFrame] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
 
-    def keep(self, frame: DataFrame) -> DataFrame:
+    def cache(self, frame: DataFrame) -> DataFrame:
         """Compute a frame now, and return it cached, with the same columns. Spark then broadcasts it if it is small."""
-        if any(frame is kept for kept in self.frames.values()):
+        if any(frame is cached for cached in self.frames.values()):
             return frame
-        name = f"__kept{next(self.numbers)}"
+        name = f"__cached{next(self.numbers)}"
         frame.createOrReplaceTempView(f"{name}_of")
         self.frames[name] = self.session.table(name)
         self.session.sql(f"CACHE TABLE {name} AS SELECT * FROM {name}_of").collect()
         return self.frames[name]
 
-    def keep_instead(self, frame: DataFrame, since: int) -> DataFrame:
+    def replace(self, frame: DataFrame, since: int) -> DataFrame:
         """Cache a frame and return it; drop the other cached frames after the first `since`, which have no readers."""
-        kept = self.keep(frame)
-        for name in [name for name, one in self.frames.items() if one is not kept][since:]:
+        cached = self.cache(frame)
+        for name in [name for name, one in self.frames.items() if one is not cached][since:]:
             self.session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()
             del self.frames[name]
-        return kept
+        return cached
 
 
 @contextmanager
-def keeping(session: SparkSession) -> Iterator[Kept]:
+def frame_cache(session: SparkSession) -> Iterator[FrameCache]:
     """Yield a cache that is dropped when the block ends: stopping the session alone would leave it in the engine."""
-    keeps = Kept(session)
+    cache = FrameCache(session)
     try:
-        yield keeps
+        yield cache
     finally:
-        for name in reversed(keeps.frames):
+        for name in reversed(cache.frames):
             # An engine that died has lost its cache too, and an error here would hide the one that ended the block.
             with suppress(PySparkException, RetriesExceeded):
                 session.sql(f"UNCACHE TABLE IF EXISTS {name}").collect()

@@ -1,0 +1,98 @@
+"""What a span makes of a stored table: the output to commit, and the clock after it.
+
+Steps, rebuilds, replays and audits compute rows only here, so they compute the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions as F
+
+from spark.engine.inputs.span import InitialSpan
+from spark.engine.inputs.stream_time import Arrived, Clock, advance_clock, count_dropped
+from spark.operators.algebra import ALL, IDENTITY, STREAMED, cols, emit, is_idle, present, rows, touched
+from spark.operators.order import stream_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark.engine.inputs.span import IncrementalSpan
+    from spark.operators.algebra import Span
+    from spark.topology.nodes import Node
+    from spark.topology.topology import Table, Topology
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a span adds to a stored table; the frame is None if the span adds nothing.
+
+    "append": the frame has the stored columns: records of a stream, or all rows of a table that had none.
+    "merge": the frame has one row per touched key: the stored columns, and `_present`, false if the key has no row.
+    """
+
+    mode: Literal["append", "merge"]
+    frame: DataFrame | None
+
+    def applied(self, own: DataFrame, plan: Node) -> DataFrame:
+        """Return all rows of the table after the span, with the columns of `own`, its rows before the span."""
+        if self.frame is None:
+            return own
+        if self.mode == "append":
+            return own.unionByName(self.frame)
+        untouched = own.join(self.frame.select(*cols(plan.key)), list(plan.key), "left_anti")
+        return untouched.unionByName(present(self.frame))
+
+
+@dataclass(frozen=True)
+class Advance:
+    """The output of a span, the table's clock after it, and for a table that keeps time the records that arrived."""
+
+    output: Output
+    clock: Clock
+    arrived: Arrived | None = None
+
+
+def advance(topology: Topology, target: Table, span: IncrementalSpan | InitialSpan, was: Clock, n: int) -> Advance:
+    """Return what a span makes of a table whose clock was `was` at its beginning; `n` is the number of the commit."""
+    plan = target.plan
+    if plan.keeps_time:
+        clock, arrived = advance_clock(plan, span, was)
+        return Advance(output_of(target, span.at(was.time, clock.time, was.seen), n), clock, arrived)
+    output = output_of(target, span, n)
+    if output.frame is None or not topology.drops_records(target):
+        return Advance(output, was)
+    return Advance(output, Clock(dropped=count_dropped(plan, span, was.dropped)))
+
+
+def output_of(target: Table, span: Span, n: int) -> Output:
+    """Return what a span, which has its stream times, adds to a table; `n` is the number of the commit."""
+    plan = target.plan
+    if plan.is_stream:
+        return Output("append", None if is_idle(plan, span) else stored_records(target, span, n))
+    if not isinstance(span, InitialSpan):
+        return Output("merge", touched(plan, span))
+    if not plan.keeps_time:  # every key is touched, so the rows are computed as a query, without looking for keys
+        return Output("append", rows(plan, ALL, span.after))
+    changed = touched(plan, span)
+    assert changed is not None, "every input changed in the first span"
+    return Output("append", present(changed))
+
+
+def stored_records(target: Table, span: Span, batch: int) -> DataFrame:
+    """Return the records that a span adds to a stored stream: the plan's columns, `STREAMED`, and `_reached`.
+
+    A stream join has `_left` and `_right` too. `_reached`, the stream time at a record in microseconds since 1970, is
+    null unless another table reads the stream.
+    """
+    plan = target.plan
+    reached = stream_time(span) if target.followed else F.lit(None).cast("bigint")
+    placed = emit(plan, span).withColumns({"_reached": reached, "_batch": F.lit(batch).cast("bigint")})
+    names = (*(column.name for column in plan.columns), *STREAMED, "_reached", *plan.own_columns)
+    return placed.select(*cols(names))
+
+
+def identity(plan: Node) -> tuple[str, ...]:
+    """Return the columns that identify a row of a stored table: its key, or a stream's coordinates."""
+    return IDENTITY if plan.is_stream else plan.key

@@ -1,0 +1,342 @@
+"""One attempt to bring a table to a position: what it reads, and how its rows are gated and committed.
+
+Steps, rebuilds, restores and checks are made of attempts. An attempt that returns None lost a race: another run
+committed first, and the caller reads the table's state again.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from spark.engine.advance import identity, output_of
+from spark.engine.errors import ChangesExpired, ExpressionFailed, PlanChanged, condition
+from spark.engine.failing_row import find_failing_row
+from spark.engine.gate import known_result, passed
+from spark.engine.inputs.frame_cache import FrameCache, frame_cache
+from spark.engine.inputs.snapshot import DeltaSnapshot, version_of
+from spark.engine.inputs.span import BROADCAST_ROWS, InitialSpan
+from spark.engine.inputs.stream_time import Clock
+from spark.engine.log import commit, merge, table
+from spark.engine.log.definition import check_definition, check_landings, definition
+from spark.engine.log.position import Gated
+from spark.engine.log.stored_table import StoredTable
+from spark.engine.ports import opened
+from spark.operators.algebra import PRESENT, cols, present
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from spark.engine.advance import Advance
+    from spark.engine.gate import Gate
+    from spark.engine.inputs.pin import Pins
+    from spark.engine.inputs.stream_time import Arrived
+    from spark.engine.log.position import Position
+    from spark.engine.log.stored_table import State
+    from spark.engine.ports import Ports
+    from spark.topology.topology import Table, Topology
+
+CAUSE = re.compile(r"^Caused by: \S+: (.*? SQLSTATE: (\w{5}))$", re.DOTALL | re.MULTILINE)
+FAULTY = ("22", "42", "P0")  # SQLSTATE classes: data that an expression fails on, invalid expressions, raise_error
+
+CHANGES_LOST = (  # Delta's error classes for a change feed whose files were removed
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_VERSION_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+)
+
+Outcome = Literal["stepped", "positioned", "idle", "waiting"]
+"""Rows and position committed; only the position; nothing to do; an input has not reached the cut of the others."""
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """The result of a step: the state of the table before and after it, the number of keys touched and rows changed."""
+
+    table: str
+    outcome: Outcome
+    before: State | None
+    after: State | None
+    waiting_for: tuple[str, ...] = ()
+    touched: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    seconds: float = 0.0
+    arrived: Arrived | None = None
+    """For a stored stream or windows: the records that arrived. The position counts the records dropped so far."""
+
+    @property
+    def begun(self) -> dict[str, int]:
+        """By input, the version whose rows this first step read instead of the older changes, which had expired."""
+        if self.after is None or self.after.position.n > 1 or self.outcome in ("idle", "waiting"):
+            return {}
+        return self.after.position.begun
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a table: its state before, and the position to commit with the snapshot to compute it at."""
+
+    session: SparkSession
+    target: Table
+    table: StoredTable
+    before: State
+    position: Position
+    now: DeltaSnapshot
+    cache: FrameCache
+    gate: Gate | None
+
+    @property
+    def plan_key(self) -> tuple[str, ...]:
+        """The columns that identify a row of the stored table."""
+        return identity(self.target.plan)
+
+    def stored(self) -> DataFrame:
+        """Return the rows, with all columns, of the stored table at the version that the attempt began with."""
+        return version_of(self.session, self.table.path, self.before.version)
+
+    def no_rows(self) -> DataFrame:
+        """Return a frame without rows, with all columns of the stored table."""
+        return self.stored().where("false")
+
+    def initial_span(self) -> InitialSpan:
+        """Return the span from empty inputs."""
+        return InitialSpan(self.now, own=self.no_rows())
+
+    def overtaken(self, state: State | None) -> bool:
+        """Return whether another run has computed a table that did not exist in `state`, maybe beyond our pins."""
+        return state is None and self.before.position.n > 0
+
+    def timed(self, advance: Advance) -> Attempt:
+        """Return the attempt with the clock of an advance in its position."""
+        clock, arrived = advance.clock, advance.arrived
+        late = self.position.lateness
+        if arrived is not None and arrived.records:
+            late = {"avg": arrived.lateness_avg, "max": arrived.lateness_max}
+        position = replace(self.position, time=clock.time, dropped=clock.dropped, lateness=late, seen=clock.seen)
+        return replace(self, position=position)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock in the position."""
+        return Clock(self.position.time, self.position.dropped, self.position.seen)
+
+    # Commits. Each returns None if another run committed first.
+
+    def commit_position(self) -> Stepped | None:
+        """Commit the position alone."""
+        return self._stepped("positioned", commit.append(self.no_rows(), self.table, self.position))
+
+    def append(self, rows: DataFrame) -> Stepped | None:
+        """Append rows."""
+        attempt, batch = self._gated(rows)
+        return attempt._stepped("stepped", commit.append(batch, attempt.table, attempt.position))
+
+    def merge(self, source: DataFrame, is_small: bool) -> Stepped | None:
+        """Replace the rows of touched keys; `source` has one row per key, and `_present`."""
+        attempt, batch = self._gated(source, always=is_small)
+        if not is_small:
+            return attempt._merged(batch)
+        # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
+        keys = batch.select(*cols(self.target.plan.key)).limit(merge.LITERALS + 1).collect()
+        if len(keys) <= merge.LITERALS:
+            return attempt._merged(F.broadcast(batch), keys)
+        return attempt._merged(F.broadcast(batch) if batch.count() <= BROADCAST_ROWS else batch)
+
+    def replace_rows(self, rows: DataFrame) -> Stepped | None:
+        """Make the table equal to `rows`: merge the difference, or replace all rows where a MERGE cannot.
+
+        A MERGE cannot if columns changed, or a key has several rows.
+        """
+        attempt, batch = self._gated(rows)
+        stored, key = self.stored(), self.plan_key
+        if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
+            return attempt._merged(merge.difference(batch, stored, key))
+        return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
+
+    def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
+        source.createOrReplaceTempView("__source")
+        schema = source.drop(PRESENT).schema
+        statement = merge.statement(self.table.path, "__source", self.plan_key, schema, keys)
+        return self._stepped("stepped", commit.merge(self.session, statement, self.table, self.position))
+
+    def _stepped(self, outcome: Outcome, after: State | None) -> Stepped | None:
+        if after is None:
+            return None
+        counts = after.metrics
+        inserted = counts.get("numTargetRowsInserted", counts.get("numOutputRows", 0))
+        return Stepped(
+            self.table.name,
+            outcome,
+            self.before,
+            after,
+            touched=counts.get("numSourceRows", inserted),
+            inserted=inserted,
+            updated=counts.get("numTargetRowsUpdated", 0),
+            deleted=counts.get("numTargetRowsDeleted", 0),
+        )
+
+    # The gate.
+
+    def _gated(self, batch: DataFrame, always: bool = False) -> tuple[Attempt, DataFrame]:
+        """Return the attempt with the gate's result, and the batch to commit, cached if it is read before the commit.
+
+        A gate reads it, or with `always` the caller does. The cache makes the rows that were read those that are
+        committed.
+        """
+        if self.gate is None and not always:
+            return self, batch
+        cached = self.cache.cache(batch)
+        if self.gate is None:
+            return self, cached
+        new_rows = present(cached) if PRESENT in cached.columns else cached
+        known = self.position.gated or passed(self.gate, self.before.version)
+        result = self.gate(new_rows, lambda: self._after(cached), known)
+        return replace(self, position=replace(self.position, gated=result)), cached
+
+    def _after(self, batch: DataFrame) -> DataFrame:
+        """Return all rows that the table has after the commit of a batch."""
+        if self.position.whole:
+            return batch
+        if PRESENT not in batch.columns:
+            return self.stored().unionByName(batch)
+        untouched = self.stored().join(batch.select(*cols(self.plan_key)), list(self.plan_key), "left_anti")
+        return untouched.unionByName(present(batch))
+
+    def evaluate_gate(self, always: bool = False) -> Attempt:
+        """Evaluate the gate on the stored rows, if it has not yet, or `always`; return the attempt with the result."""
+        if self.gate is None or not (always or self.position.gated is None):
+            return self
+        result = Gated(self.gate.digest, self.before.version, self.gate.look(self.stored()))
+        return replace(self, position=replace(self.position, gated=result))
+
+    def check_types(self, source: DataFrame) -> None:
+        """Refuse rows whose types differ from the table's: Delta would cast them, and lose values that do not fit.
+
+        Raises:
+            PlanChanged: they differ.
+        """
+        stored, given = dict(self.stored().dtypes), dict(source.drop(PRESENT).dtypes)
+        if stored == given:
+            return
+        other = [
+            f"  {column}: {stored.get(column)}, now {given.get(column)}"
+            for column in stored | given
+            if stored.get(column) != given.get(column)
+        ]
+        name = self.table.dotted_name
+        lines = [f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"]
+        raise PlanChanged("\n".join(lines))
+
+
+@contextmanager
+def attempting(
+    ports: Ports,
+    topology: Topology,
+    target: Table,
+    state: State | None,
+    pins: Pins,
+    run: str,
+    gate: Gate | None = None,
+    gone: Sequence[str] = (),
+) -> Iterator[Attempt]:
+    """Open a session for one attempt, and yield the attempt. Creates the table if it does not exist.
+
+    For the inputs in `gone`, whose changes have expired, their rows at the pin replace all changes up to it.
+
+    Raises:
+        PlanChanged: another run created the table meanwhile, by another definition.
+        ChangesExpired: changes of an input that the attempt needs have expired.
+        ExpressionFailed: an expression of the topology failed.
+    """
+    stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
+    if state is None:
+        check_landings(ports.lakehouse, topology, target)
+    with table_errors(topology, target), opened(ports.engine, topology.settings) as session:
+        begun_at = {name: pins.inputs[name].version for name in gone}
+        if state is not None and state.position.n > 0:  # its first step has set this
+            begun_at = state.position.begun
+        now = DeltaSnapshot(session, ports.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)
+        if state is None:
+            output = output_of(target, InitialSpan(now, own=session.range(0).toDF("_")), 0)
+            assert output.frame is not None, "the first span has every row"
+            state = table.create(session, stored, output.frame.schema, run, definition(topology, target))
+            check_definition(topology, target, state)  # a run of another definition may have created it
+        position = replace(
+            state.position,
+            n=state.position.n + 1,
+            run=run,
+            cut=pins.cut,
+            inputs=pins.inputs,
+            data_version=state.data_version,
+            whole=False,
+            restored=None,
+            gated=known_result(gate, state),
+            begun=begun_at,
+            enforced=state.position.enforced + pins.enforced,
+        )
+        with frame_cache(session) as cache:
+            try:
+                yield Attempt(session, target, stored, state, position, now, cache, gate)
+            except PySparkException as error:
+                if _failed_expression(error) and (row := find_failing_row(session, target.plan, now)):
+                    error.add_note(row)
+                raise
+
+
+@contextmanager
+def table_errors(topology: Topology, target: Table) -> Iterator[None]:
+    """Raise Spark's errors that an expression or an expired input caused as ours, with the name of the table.
+
+    Raises:
+        ChangesExpired: an input no longer has the changes.
+        ExpressionFailed: an expression failed; the message has the row, if it was found.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        name = f"{topology.name}.{target.name}"
+        if changes_lost(error):
+            raise ChangesExpired(f"{name}: an input no longer has the changes: {message(error)}") from error
+        if fault := _failed_expression(error):
+            where = "".join(f"\nthe row: {note}" for note in getattr(error, "__notes__", ()))
+            raise ExpressionFailed(f"{name}, at {target.line}, cannot be computed: {fault}{where}") from error
+        raise
+
+
+def changes_lost(error: PySparkException) -> bool:
+    """Return whether Delta could not read changes, or a version, because their files were removed."""
+    return condition(error).startswith(CHANGES_LOST)
+
+
+def message(error: PySparkException) -> str:
+    """Return Spark's message, without the stack of the engine."""
+    return str(error).partition("\n\nJVM stacktrace:")[0]
+
+
+def _failed_expression(error: PySparkException) -> str:
+    """Return Spark's message about an expression that failed; empty if something else failed."""
+    # A task that fails while it writes raises an error about the write, with the failure as its cause.
+    writing = condition(error) == "TASK_WRITE_FAILED"
+    causes = CAUSE.findall(str(error)) if writing else [(message(error), error.getSqlState() or "")]
+    failed = causes and causes[-1][1].startswith(FAULTY) and not condition(error).startswith("DELTA_")
+    return str(causes[-1][0]) if failed else ""
+
+
+def duplicate_keys(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Return the keys (columns: `key`) that have more than one row, which a MERGE cannot tell apart."""
+    counted = rows.groupBy(*cols(key)).agg(F.count(F.lit(1)).alias("_rows"))
+    return counted.where("_rows > 1").select(*cols(key))

@@ -1,0 +1,1 @@
+"""What steps read: pins, snapshots and spans of the inputs, stream time, and cached frames."""

@@ -1,0 +1,282 @@
+"""The spans that the operators read: the changes from one position to a later one, pinned as snapshots are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import functions as F
+
+from spark.engine.errors import InputChanged
+from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, placed, recorded
+from spark.engine.log.position import Position
+from spark.engine.log.stored_table import ChangedVersion
+from spark.operators.algebra import PRESENT, cols
+from spark.operators.order import reached
+from spark.topology.nodes import LANDING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from spark.engine.inputs.frame_cache import FrameCache
+    from spark.engine.inputs.snapshot import DeltaSnapshot
+    from spark.engine.log.stored_table import Commit
+    from spark.engine.offsets import TopicOffsets
+    from spark.topology.nodes import Scan
+
+BROADCAST_ROWS = 50_000  # changed rows that are broadcast to every task at most: some 10 MB of wide rows
+
+
+@dataclass(frozen=True)
+class IncrementalSpan:
+    """The span from one position to a later one. `own` are the table's own rows at the earlier one.
+
+    Times are stream times in microseconds since 1970.
+    """
+
+    before: DeltaSnapshot
+    after: DeltaSnapshot
+    cache: FrameCache
+    own: DataFrame
+    time_before: int | None = None
+    time_after: int | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
+
+    def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
+        """Return the span with its stream times, in microseconds since 1970."""
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether every input has less than `BROADCAST_ROWS` changed rows, so that they can be broadcast."""
+        counts = [
+            sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found)
+            for name, found in self._changed.items()
+            if not name.startswith(LANDING)
+        ]
+        return max([*counts, *(landed.records for landed in self._landed.values())], default=0) < BROADCAST_ROWS
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Return the same rows, cached if the span is small."""
+        return self.cache.cache(frame) if self.is_small else frame
+
+    def is_empty(self, frame: DataFrame) -> bool:
+        """Return whether a cached frame has no rows; False if the span is not small, so that it was not cached."""
+        return self.is_small and frame.isEmpty()
+
+    def has_changes(self, scan: Scan) -> bool:
+        """Return whether the input changed in the span."""
+        if scan.table in self._landed:
+            # A change by somebody else adds no offset. It counts as a change, so that `records` raises.
+            return self._landed[scan.table].changed or any(c.position is None for c in self._changed[scan.table])
+        return self.before.inputs[scan.table] != self.after.inputs[scan.table]
+
+    def records(self, scan: Scan) -> DataFrame:
+        """Return the new records of a stream, or the changes of a stored table as records: `PLACED`.
+
+        They are selected by batch in a stream, and by offset in a landing, so that statistics skip older files.
+
+        Raises:
+            InputChanged: somebody else changed the input, or it was computed anew or replaced.
+        """
+        if not scan.appended:
+            return reached(self._table_records(scan), scan.by_time)
+        batches = []
+        for commit in self._changed[scan.table]:
+            if commit.position is None:
+                raise InputChanged(
+                    f"{self.after.topology}/{scan.table} was changed in version {commit.version} by somebody else: "
+                    f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
+                )
+            if commit.position.n == 1:
+                raise InputChanged(
+                    f"{self.after.topology}/{scan.table} was computed anew in version {commit.version}, by another "
+                    f"definition: its records are all others. Run `tidetable rebuild "
+                    f"{self.after.topology}.{scan.table} --downstream`"
+                )
+            batches.append(commit.position.n)
+        if scan.table in self._landed:
+            return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
+        found = self.after.appended(scan)
+        # Without batches no commit changed data, for example a rebuild that found no difference.
+        gained = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
+        return placed(scan, gained)
+
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:
+        """Return earlier records that may be newer than some records of the span; None if there are none.
+
+        These landed in the same batch as records of the span, or after records that the span decoded again.
+        """
+        landed = self._landed.get(scan.table)
+        if landed is None or (landed.begun is None and not landed.redecoded):
+            return None
+        earlier = self.before.records(scan)
+        return earlier if landed.redecoded else earlier.where(F.col("_batch") >= F.lit(landed.begun))
+
+    def _table_records(self, scan: Scan) -> DataFrame:
+        if self._replaced(scan):
+            raise InputChanged(
+                f"{self.after.topology}/{scan.table} was replaced, with other columns: its changes end there. "
+                f"Run `tidetable rebuild` for every table that reads them"
+            )
+        return recorded(scan, self._feed(scan))
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """Return one row for every key that changed: its newest row, or `_present` false.
+
+        Columns: the scan's, `OURS`, `_present`.
+        """
+        if self._replaced(scan):
+            return self._everything(scan)
+        feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, inserted())
+        columns = [*columns_of(scan), F.col(PRESENT)]
+        if self._changed_once(scan):
+            return feed.select(*columns)
+        newer = F.struct("_commit_version", PRESENT)  # of a delete and an insert in one commit the insert is newer
+        newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
+        return newest.select("_row.*")
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """Return the rows from before the span at the keys that changed: the scan's columns, and `OURS`."""
+        if self._replaced(scan):
+            return self.before.stored(scan)
+        feed = self._feed(scan).where("_change_type <> 'update_postimage'").withColumn(PRESENT, inserted())
+        if self._changed_once(scan):
+            return feed.where(f"NOT {PRESENT}").select(*columns_of(scan))
+        older = F.struct("_commit_version", PRESENT)  # of a delete and an insert in one commit the delete is older
+        row = F.struct(*columns_of(scan), F.col(PRESENT))
+        oldest = feed.groupBy(*cols(scan.key)).agg(F.min_by(row, older).alias("_row"))
+        return oldest.select("_row.*").where(f"NOT {PRESENT}").drop(PRESENT)
+
+    def _feed(self, scan: Scan) -> DataFrame:
+        return self.after.feed(scan, since=self.before.inputs[scan.table].version + 1)
+
+    def _replaced(self, scan: Scan) -> bool:
+        """Return whether a commit of the span replaced the table, maybe with other columns."""
+        return any(commit.replaced for commit in self._changed[scan.table])
+
+    def _changed_once(self, scan: Scan) -> bool:
+        """Return whether no key changed twice, because the span is one MERGE."""
+        match self._changed[scan.table]:
+            case [ChangedVersion(position=Position(whole=False))]:
+                return True
+        return False
+
+    def _everything(self, scan: Scan) -> DataFrame:
+        """Return the change of every key before and after: Delta cannot read changes across a change of columns."""
+        now = self.after.stored(scan).withColumn(PRESENT, F.lit(True))
+        gone = self.before.keys(scan).join(now.select(*cols(scan.key)), list(scan.key), "left_anti")
+        return now.unionByName(gone.withColumn(PRESENT, F.lit(False)), allowMissingColumns=True)
+
+    @cached_property
+    def _landed(self) -> dict[str, LandingRange]:
+        """The part of each landing that lies in the span."""
+        return {
+            name: landing_range(
+                self.before.offsets(name),
+                self.after.offsets(name),
+                (self.before.inputs[name].version, self.after.inputs[name].version),
+                self.after.table(name).commits(),
+            )
+            for name in self.after.inputs
+            if name.startswith(LANDING)
+        }
+
+    @cached_property
+    def _changed(self) -> dict[str, list[ChangedVersion]]:
+        """By input, the commits in the span that changed data, newest first."""
+        return {
+            name: self.after.table(name).changed_versions(self.before.inputs[name].version, pinned.version)
+            for name, pinned in self.after.inputs.items()
+        }
+
+
+@dataclass(frozen=True)
+class LandingRange:
+    """The part of a landing that lies in a span: the number of `records` at most, and whether it changed (`changed`).
+
+    `begun` is the batch that an earlier span read in part, if there is one. `redecoded`: the span has older records
+    that were decoded again.
+    """
+
+    records: int
+    changed: bool
+    begun: int | None
+    redecoded: bool = False
+
+
+def landing_range(
+    since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]
+) -> LandingRange:
+    """Return the part of a landing between two offsets; `commits` are those of the landing, newest first."""
+    records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
+    redecoded = since.redecoded < until.redecoded
+    if records == 0 and not redecoded:
+        return LandingRange(0, changed=False, begun=None)
+    changed, begun = versions[0] != versions[1], None
+    for commit in commits:
+        [landed] = commit.position.cut.values()
+        if not since.is_before(landed):
+            if not landed.is_before(since):
+                begun = None  # the earlier span ended with this batch, between two batches
+            break
+        begun = commit.position.n
+        changed = changed or commit.version == versions[1]
+        records += commit.metrics.get("numTargetRowsUpdated", 0)
+    return LandingRange(records, changed, begun, redecoded)
+
+
+@dataclass(frozen=True)
+class InitialSpan:
+    """The span from empty inputs to a position: that of a table's first step."""
+
+    after: DeltaSnapshot
+    own: DataFrame
+    time_after: int | None = None
+    time_before: int | None = None
+    is_small: bool = False
+    seen: Mapping[str, int] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
+
+    def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
+        """Return the span with its stream times, in microseconds since 1970."""
+        return replace(self, time_before=time_before, time_after=time_after, seen=seen or {})
+
+    @property
+    def before(self) -> EmptySnapshot:
+        """The snapshot of empty inputs."""
+        return EmptySnapshot(self.after)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Return the frame without caching it: it may be large."""
+        return frame
+
+    def is_empty(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
+        """Return False: no frame is cached."""
+        return False
+
+    def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
+        """Return True."""
+        return True
+
+    def changes(self, scan: Scan) -> DataFrame:
+        """Return every row: the scan's columns, `OURS`, `_present`."""
+        return self.after.stored(scan).withColumn(PRESENT, F.lit(True))
+
+    def previous(self, scan: Scan) -> DataFrame:
+        """Return no rows."""
+        return self.after.stored(scan).where("false")
+
+    def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
+        """Return None: there are no earlier records."""
+        return None
+
+    def records(self, scan: Scan) -> DataFrame:
+        """Return all records of a stream, or all changes of a stored table as records: `PLACED`."""
+        if scan.appended:
+            return placed(scan, self.after.appended(scan))
+        return reached(self.after.changelog(scan), scan.by_time)

@@ -1,0 +1,73 @@
+"""The definition of a landing: its columns, event time, key and kind, compared with the topic's declaration."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from spark.engine.errors import PlanChanged
+from spark.engine.log import table
+from spark.engine.log.commit import races
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.engine.log.stored_table import State, StoredTable
+    from spark.topology.consumed import Consumed
+    from spark.topology.topology import Source
+
+TIME, KEY, KIND = "_timestamp", "_key", "_records"  # keys of a landing's definition; no user's column has such a name
+
+
+def _columns(consumed: Consumed) -> dict[str, str]:
+    return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
+
+
+def landing_definition(source: Source) -> dict[str, str]:
+    """Return the definition of a landing: its columns, type by name, and its event time, key and kind."""
+    consumed, stream = source.consumed, source.kind == "stream"
+    time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
+    kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
+    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key), KIND: kind}
+
+
+def check_landing(name: str, state: State, source: Source) -> None:
+    """Check that a declaration gives landed columns the same types, and records the same event time and key.
+
+    A landed stream must not become a table: records without a whole key would be counted, but be no rows. A landed
+    table may become a stream: such records are in quarantine, and `quarantine replay` decodes them again.
+
+    Raises:
+        PlanChanged: the declaration differs; the message says where.
+    """
+    stored, declared = json.loads(state.properties[table.DEFINITION]), landing_definition(source)
+    changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
+    other_records = {what: changed.pop(what) for what in (TIME, KEY, KIND) if what in changed}
+    if source.kind == "stream":
+        other_records.pop(KIND, None)
+    if changed:
+        raise PlanChanged(
+            f"{name}: landed and declared types differ: "
+            + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
+            + ". Declare a column of another name for the new type, "
+            "or land the topic anew under another topology name"
+        )
+    if other_records:
+        raise PlanChanged(
+            f"{name}: landed and declared records differ:\n"
+            + "\n".join(f"- {what[1:]} {old}\n+ {what[1:]} {new}" for what, (old, new) in other_records.items())
+            + "\nThe rows so far have the one, and those to come would have the other. Declare it as it was"
+            + (" (`to_table()` makes a table of a stream)" if KIND in other_records else "")
+            + ", land the topic under another topology name, or move the landing's folder away, run a tick, which "
+            "lands what the topic still holds, and `tidetable rebuild --downstream` the tables that read it"
+        )
+
+
+def widen(session: SparkSession, landing: StoredTable, state: State, source: Source) -> None:
+    """Add the columns that the declaration gained; older records have null in them."""
+    stored, declared = json.loads(state.properties[table.DEFINITION]), landing_definition(source)
+    if stored | declared == stored:
+        return
+    table.add_columns(session, landing, _columns(source.consumed))
+    with races():
+        table.set_properties(session, landing, {table.DEFINITION: json.dumps(stored | declared)})

@@ -1,0 +1,210 @@
+"""The change feed of a stored table, encoded as its topic has it, and what of it the topic lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from spark.engine.advance import identity
+from spark.engine.attempt import changes_lost, message
+from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.inputs.snapshot import inserted, version_of
+from spark.operators.algebra import cols
+from spark.operators.order import micros
+from spark.serdes.serde import serde
+from spark.topology.columns import WINDOW_BOUNDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    from spark.engine.inputs.frame_cache import FrameCache
+    from spark.engine.log.stored_table import ChangedVersion, StoredTable
+    from spark.engine.publishing.position import PublishedPosition
+    from spark.topology.topology import Table
+
+PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
+
+Pages = Callable[[], list["DataFrame"]]
+"""Computes frames of (version, key, value, timestamp in milliseconds), ordered, to be fetched one after the other."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The changes of a stored table, by version, up to the version `newest`."""
+
+    cache: FrameCache
+    table: StoredTable
+    target: Table
+    newest: int
+
+    def missing(self, sent: PublishedPosition | None, until: int) -> Iterator[tuple[Pages, bool]]:
+        """Yield what a topic lacks, in order: pages, and whether they have all rows of a version, not only changes."""
+        begins = sent is None or (sent.whole and not sent.done)
+        version = until if sent is None else sent.version
+        changed = self._changed(version if sent is None or begins or sent.done else version - 1)
+        if begins:
+            yield partial(self._all, version), True
+        replaced = max((one.version for one in changed if one.replaced), default=0)
+        for other in (one.version for one in changed if one.version <= min(replaced, until)):
+            begun = sent is not None and not sent.done and sent.version == other
+            yield partial(self._replacing, other, begun), False
+        if later := [one for one in changed if replaced < one.version <= until]:
+            yield partial(self._changed_rows, later), False
+
+    def has_other(self, key: bytes, version: int) -> bool:
+        """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
+        was, now = (
+            self._encoded(self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
+            for at in (version, self.newest)
+        )
+        return was.collect() != now.collect()
+
+    def _all(self, version: int) -> list[DataFrame]:
+        return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))
+
+    def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
+        return self._paged(self._ordered(self._net(self._difference(version, begun))))
+
+    def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
+        rows = self._ordered(self._changes(versions))
+        few = sum(PAGE if one.rows is None else one.rows for one in versions) < PAGE
+        return [rows] if few else self._paged(rows)
+
+    def _changes(self, versions: list[ChangedVersion]) -> DataFrame:
+        """Return one row for every key and version that changed it, as `_net` does."""
+        feed = self.cache.session.read.option("readChangeFeed", "true").option("startingVersion", versions[0].version)
+        changes = feed.option("endingVersion", versions[-1].version).format("delta").load(self.table.path)
+        return self._net(self._encoded(changes, F.col("_commit_version"), inserted()))
+
+    def _changed(self, since: int) -> list[ChangedVersion]:
+        try:
+            return self.table.changed_versions(since, self.newest)[::-1]
+        except InputChanged as error:
+            raise InputChanged(
+                f"the log of {self.table.name} was cleaned up behind version {since}, which is all that topic "
+                f"{self.target.topic} has. {remedy(self.target)}"
+            ) from error
+
+    def _at(self, version: int) -> DataFrame:
+        return version_of(self.cache.session, self.table.path, version)
+
+    def _difference(self, version: int, begun: bool) -> DataFrame:
+        """Return all rows before a version and all rows at it, encoded, from which `_net` finds the changes.
+
+        If the topic has a part of the version (`begun`), the rows have the columns of that version, not the present
+        ones: with other columns, other rows would differ.
+        """
+        before, after, key = self._at(version - 1), self._at(version), self.target.plan.key
+        types = [[dict(frame.dtypes).get(name) for name in key] for frame in (before, after)]
+        if types[0] != types[1]:
+            raise PlanChanged(
+                f"version {version} of {self.table.name} replaced its key, {', '.join(key)}, and topic "
+                f"{self.target.topic} has records of the former one. {remedy(self.target)}"
+            )
+        own = _own_columns(after.schema) if begun else None
+        sides = (self._encoded(before, version, F.lit(False), own), self._encoded(after, version, F.lit(True), own))
+        return sides[0].unionByName(sides[1])
+
+    def _encoded(
+        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, DataType | str] | None = None
+    ) -> DataFrame:
+        """Return rows encoded as in the topic.
+
+        Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
+        struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
+        `_reached`. `columns` (type by name) replace the present columns of the plan.
+        """
+        plan = self.target.plan
+        columns = columns or {column.name: column.type or "string" for column in plan.columns}
+        encode = serde(self.target.produced.format)
+        value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
+        at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
+        # A version from before the table gained a column lacks it.
+        later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
+        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
+        if plan.is_stream:
+            value = F.when(~F.col("_deleted"), value)
+            by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
+            reached = F.coalesce("_reached", micros())
+            rows = rows.withColumn(
+                "_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0))
+            )
+        row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
+        return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
+
+    def _net(self, changes: DataFrame) -> DataFrame:
+        """Return one row for every key whose encoded row a version changed. Records of a stream are never deleted.
+
+        `_row` is the new row, or a tombstone with the key and timestamp of the old one.
+        """
+        was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
+        grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
+        net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
+        net = net.where("NOT (_was <=> _now)")
+        if self.target.plan.is_stream:
+            return net.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
+        gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
+        return net.withColumn("_row", F.coalesce("_now", gone))
+
+    def _ordered(self, rows: DataFrame) -> DataFrame:
+        """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
+
+        Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
+        table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
+        replaced.
+        """
+        commits = ("_batch", "_ordinal") if self.target.plan.of_changes else ()
+        place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
+        return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
+
+    def _paged(self, rows: DataFrame) -> list[DataFrame]:
+        """Compute ordered rows once, and return them as frames of at most `PAGE` rows each."""
+        numbered = self.cache.cache(rows.withColumn("_number", F.monotonically_increasing_id()))
+        number = F.col("_number")  # grows in order; its upper bits are the partition, in which it begins at 0
+        parts = numbered.groupBy(F.shiftright(number, 33)).agg(F.min(number), F.max(number)).collect()
+        pages: list[tuple[int, int]] = []
+        room = 0
+        for _, begin, last in sorted(parts):
+            while begin <= last:
+                first, room = (begin, PAGE) if room == 0 else (pages.pop()[0], room)
+                until = min(last, begin + room - 1)
+                pages.append((first, until))
+                begin, room = until + 1, room - (until - begin + 1)
+        return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
+
+    def _placed(self) -> tuple[str, ...]:
+        return ("_batch", "_reached") if self.target.plan.is_stream else ()
+
+
+def _own_columns(schema: StructType) -> dict[str, DataType | str]:
+    """Return the columns of a stored table, type by name: the user's, and the bounds of windows."""
+    bounds = {column.name for column in WINDOW_BOUNDS}
+    return {field.name: field.dataType for field in schema if field.name in bounds or not field.name.startswith("_")}
+
+
+def remedy(target: Table) -> str:
+    """Return what to do about a topic that cannot go on."""
+    return f'Write .to("...") with the name of a new topic at {target.line}: it begins with the whole table'
+
+
+@contextmanager
+def feed_errors(name: str, target: Table) -> Iterator[None]:
+    """Raise Spark's errors about expired changes as `InputChanged`, with the name of the topic."""
+    try:
+        yield
+    except PySparkException as error:
+        if not changes_lost(error):
+            raise
+        raise InputChanged(
+            f"{name} no longer has the changes that topic {target.topic} lacks: {message(error)}\n{remedy(target)}"
+        ) from error
