@@ -114,14 +114,14 @@ class Position:
     - `lateness`: how late the newest records were by stream time, in milliseconds: `avg` and `max`.
     - `seen`: by landing, the greatest timestamp of each versioned table that is looked up, in microseconds since 1970.
     - `enforced`: how many steps were made although an input was empty.
-    - `release`: the cut that limits all steps of the topology; in one landing only (`spark.engine.sync`).
+    - `release`: the cut that limits all steps of the topology; in one landing only (`spark.engine.time_sync`).
     - `restored`: the version of this table whose rows and position the commit restored. It undid the commits between.
     - `gaps`: the ledger: all that was missing up to this commit (`on_data_loss="ledger"`).
     - `gated`: the result of the table's gate; None without a gate, or if it has not evaluated all rows.
     - `begun`: by stored input whose changes are read, the version whose rows replace all changes up to it. Those had
       expired when the table was first computed.
     - `read_at`: when a landing was last read up to the cut, in milliseconds since 1970.
-    - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`spark.engine.cleaned`).
+    - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`spark.engine.missed_tombstones`).
     - `counts`: what a landing received before this commit, including this one if it decoded records again
       (`spark.engine.counts`); None if it was not counted.
     """
