@@ -21,8 +21,8 @@ from spark.engine.land import landed
 from spark.engine.stream import Clock, clocked, drops, emitted, left_out
 from spark.engine.tick import AT_ONCE, levels
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, is_idle, rows, touched
-from spark.operators.order import reached, told_apart
-from spark.operators.window import begun
+from spark.operators.order import with_ordinals, with_reached
+from spark.operators.window import initial_rows
 from spark.topology.errors import Place, did_you_mean, user_line
 from spark.topology.nodes import Window
 
@@ -114,7 +114,7 @@ class Pinned:
         ]
         fields = StructType([schema[name] for name in names])
         fields.add("_batch", LongType()).add("_deleted", BooleanType())
-        return told_apart(self.session.createDataFrame(told, fields), scan.key)
+        return with_ordinals(self.session.createDataFrame(told, fields), scan.key)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Batch:
         stored = self.after.tables[scan.table]
         if not scan.appended:
             told = stored.history[len(self.before.tables[scan.table].history) :]
-            return reached(self.after.changes(scan, told), scan.by_time)
+            return with_reached(self.after.changes(scan, told), scan.by_time)
         return placed(scan, self.after.appended(scan, stored.gained))
 
 
@@ -384,7 +384,7 @@ class TopologyTestDriver:
         elif drops(self._topology, table.plan):
             clock = Clock(dropped=left_out(table.plan, span, {} if was is None else was.clock.dropped))
         if was is None:
-            frame = begun(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
+            frame = initial_rows(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
             return Stored(frame.schema, found, found, self._changes({}, found), clock)

@@ -33,7 +33,7 @@ from spark.engine.step import (
     working,
 )
 from spark.engine.stream import identity
-from spark.operators.algebra import ALL, PRESENT, at, rows
+from spark.operators.algebra import ALL, PRESENT, at_keys, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -184,7 +184,7 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
     key = identity(plan)
     if plan.is_stream:  # rows have it only since another table first read the stream
         expected, stored = expected.drop("_reached"), stored.drop("_reached")
-    doubled = at(expected, twice(stored, key), key).withColumn(PRESENT, F.lit(True))
+    doubled = at_keys(expected, twice(stored, key), key).withColumn(PRESENT, F.lit(True))
     return merge.difference(expected, stored, key, about=plan.aggregates).unionByName(doubled).dropDuplicates(list(key))
 
 

@@ -22,7 +22,7 @@ from spark.engine.pin import Pins, before, pin
 from spark.engine.position import Gated
 from spark.engine.stream import Arrived, Clock, Clocked, clocked, drops, emitted, identity, left_out
 from spark.operators.algebra import ALL, PRESENT, cols, is_idle, present, rows, touched
-from spark.operators.window import begun
+from spark.operators.window import initial_rows
 from spark.topology.nodes import Window
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def working(
             if target.plan.is_stream:
                 schema = emitted(target, beginning, 0).schema
             elif isinstance(target.plan, Window):
-                schema = begun(target.plan, beginning).schema
+                schema = initial_rows(target.plan, beginning).schema
             else:
                 schema = rows(target.plan, ALL, now).schema
             name = f"{topology.name}/{target.name}"
@@ -384,7 +384,7 @@ def _computed(work: Work) -> Stepped | None:
     plan, arrived = work.target.plan, None
     if plan.is_stream or isinstance(plan, Window):
         whole, span, arrived = _timed(whole, Beginning(work.now, own=stored(work).where("false")))
-        found = begun(plan, span) if isinstance(plan, Window) else emitted(work.target, span, whole.position.n)
+        found = initial_rows(plan, span) if isinstance(plan, Window) else emitted(work.target, span, whole.position.n)
     else:
         found, whole = rows(plan, ALL, work.now), counting_all(whole)
     if work.before.data_version == 0:
