@@ -22,8 +22,8 @@ from spark.engine.inputs.stream_time import Clock, advance_clock, count_dropped
 from spark.engine.land import landed
 from spark.engine.tick import AT_ONCE
 from spark.operators.algebra import ALL, IDENTITY, OURS, PRESENT, cols, is_idle, rows, touched
-from spark.operators.order import reached, told_apart
-from spark.operators.window import begun
+from spark.operators.order import with_ordinals, with_reached
+from spark.operators.window import initial_rows
 from spark.topology.errors import Place, did_you_mean, user_line
 from spark.topology.nodes import Window
 
@@ -115,7 +115,7 @@ class Pinned:
         ]
         fields = StructType([schema[name] for name in names])
         fields.add("_batch", LongType()).add("_deleted", BooleanType())
-        return told_apart(self.session.createDataFrame(told, fields), scan.key)
+        return with_ordinals(self.session.createDataFrame(told, fields), scan.key)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Batch:
         stored = self.after.tables[scan.table]
         if not scan.appended:
             told = stored.history[len(self.before.tables[scan.table].history) :]
-            return reached(self.after.changes(scan, told), scan.by_time)
+            return with_reached(self.after.changes(scan, told), scan.by_time)
         return placed(scan, self.after.appended(scan, stored.gained))
 
 
@@ -385,7 +385,7 @@ class TopologyTestDriver:
         elif self._topology.drops_records(table):
             clock = Clock(dropped=count_dropped(table.plan, span, {} if was is None else was.clock.dropped))
         if was is None:
-            frame = begun(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
+            frame = initial_rows(table.plan, span) if isinstance(table.plan, Window) else rows(table.plan, ALL, after)
             found = {_key(table, row): row for row in frame.collect()}
             self._emit(table, found)
             return Stored(frame.schema, found, found, self._changes({}, found), clock)

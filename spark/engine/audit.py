@@ -18,7 +18,7 @@ from spark.engine.log.definition import added_columns
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
 from spark.engine.replay import after_span, replayed
-from spark.operators.algebra import ALL, PRESENT, at, rows
+from spark.operators.algebra import ALL, PRESENT, at_keys, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -163,7 +163,7 @@ def _wrong(expected: DataFrame, stored: DataFrame, plan: Node) -> DataFrame:
     key = identity(plan)
     if plan.is_stream:  # rows have it only since another table first read the stream
         expected, stored = expected.drop("_reached"), stored.drop("_reached")
-    doubled = at(expected, duplicate_keys(stored, key), key).withColumn(PRESENT, F.lit(True))
+    doubled = at_keys(expected, duplicate_keys(stored, key), key).withColumn(PRESENT, F.lit(True))
     return merge.difference(expected, stored, key, about=plan.aggregates).unionByName(doubled).dropDuplicates(list(key))
 
 

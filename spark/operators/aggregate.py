@@ -25,17 +25,17 @@ from spark.operators.algebra import (
     PRESENT,
     Snapshot,
     Span,
-    among,
-    at,
+    at_keys,
     cols,
     dropped,
+    dropped_with_upstream,
     history,
     new_records,
     or_absent,
     present,
     previous,
-    refused_of,
     rows,
+    semi_join,
     touched,
 )
 from spark.topology.nodes import Aggregate, Window
@@ -52,19 +52,21 @@ NEWEST = Partial("_newest", f"max(struct({', '.join(OURS)}))", "max")
 
 @touched.register(Aggregate)
 def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
-    now, old = changed(aggregate, span)
-    if now is None:
+    after, before = changed(aggregate, span)
+    if after is None:
         return None
     if aggregate.fold is not None:
-        return folded(aggregate, aggregate.fold, now, old, span)
-    groups = grouped(aggregate, now) if old is None else grouped(aggregate, now).unionByName(grouped(aggregate, old))
+        return folded(aggregate, aggregate.fold, after, before, span)
+    groups = group_keys(aggregate, after)
+    if before is not None:
+        groups = groups.unionByName(group_keys(aggregate, before))
     groups = span.keep(groups.distinct())
-    return or_absent(groups, again(aggregate, groups, span), aggregate)
+    return or_absent(groups, recomputed(aggregate, groups, span), aggregate)
 
 
 @rows.register(Aggregate)
 def _(aggregate: Aggregate, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return computed(aggregate, at(members(aggregate, now), keys, aggregate.by))
+    return computed(aggregate, at_keys(source_rows(aggregate, now), keys, aggregate.by))
 
 
 @dropped.register(Aggregate)
@@ -72,7 +74,8 @@ def _(aggregate: Aggregate, span: Span) -> DataFrame | None:
     if not aggregate.source.is_stream:
         return dropped(aggregate.source, span)
     no_group = F.expr(f"NOT ({in_a_group(aggregate)})")
-    return refused_of(aggregate.source, span, F.when(F.col("_deleted"), "null value").when(no_group, "null key"))
+    reason = F.when(F.col("_deleted"), "null value").when(no_group, "null key")
+    return dropped_with_upstream(aggregate.source, span, reason)
 
 
 def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFrame | None]:
@@ -80,106 +83,113 @@ def changed(aggregate: Aggregate, span: Span) -> tuple[DataFrame | None, DataFra
     if aggregate.source.is_stream:
         new = new_records(aggregate.source, span)
         return None if new is None else new.where("NOT _deleted"), None
-    found = touched(aggregate.source, span)
-    if found is None:
+    changes = touched(aggregate.source, span)
+    if changes is None:
         return None, None
     if not aggregate.source.has_change_feed:
-        found = span.keep(found)
-    return present(found), previous(aggregate.source, found.select(*cols(aggregate.source.key)), span)
+        changes = span.keep(changes)
+    return present(changes), previous(aggregate.source, changes.select(*cols(aggregate.source.key)), span)
 
 
-def members(aggregate: Aggregate, now: Snapshot) -> DataFrame:
+def source_rows(aggregate: Aggregate, now: Snapshot) -> DataFrame:
     """All rows of the source, or all its records with a value, in one snapshot."""
     if aggregate.source.is_stream:
         return history(aggregate.source, now).where("NOT _deleted")
     return rows(aggregate.source, ALL, now)
 
 
-def grouped(aggregate: Aggregate, source: DataFrame) -> DataFrame:
+def group_keys(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     """The groups of source rows, once for each row: the grouping columns."""
     return source.select(*cols(aggregate.by)).where(in_a_group(aggregate))
 
 
-def again(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
+def recomputed(aggregate: Aggregate, groups: DataFrame, span: Span) -> DataFrame:
     """The groups computed from their rows after the span."""
-    return computed(aggregate, among(members(aggregate, span.after), groups, aggregate.by, span.is_small))
+    return computed(aggregate, semi_join(source_rows(aggregate, span.after), groups, aggregate.by, span.is_small))
 
 
-def folded(aggregate: Aggregate, fold: Fold, now: DataFrame, old: DataFrame | None, span: Span) -> DataFrame:
-    """The groups with the change added to their partials and the removed rows subtracted; columns as in `touched`."""
+def folded(aggregate: Aggregate, fold: Fold, after: DataFrame, before: DataFrame | None, span: Span) -> DataFrame:
+    """The groups with the rows after the span added to their partials, and the rows before it subtracted.
+
+    Columns as in `touched`.
+    """
     partials = (*fold.partials, NEWEST)
-    came = now.withColumn("_part", F.lit("gained"))
-    source = came if old is None else came.unionByName(old.withColumn("_part", F.lit("lost")))
-    change = span.keep(parts(aggregate, partials, source, "_part"))
+    source = after.withColumn("_part", F.lit("added"))
+    if before is not None:
+        source = source.unionByName(before.withColumn("_part", F.lit("removed")))
+    change = span.keep(partial_aggregates(aggregate, partials, source, "_part"))
     groups = change.select(*cols(aggregate.by)).distinct()
-    were = among(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.is_small)
-    were = were.select(*cols(aggregate.by), F.lit("were").alias("_part"), *cols(partial.name for partial in partials))
+    old = semi_join(span.own.withColumn(NEWEST.name, F.struct(*cols(OURS))), groups, aggregate.by, span.is_small)
+    old = old.select(*cols(aggregate.by), F.lit("old").alias("_part"), *cols(partial.name for partial in partials))
     types = {field.name: field.dataType for field in change.schema}
     net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
-    stale = reduce(or_, (left(partial) for partial in partials if partial.how != "sum"))
-    together = were.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
-    if old is None:
-        return finished(aggregate, fold, together, "_rows > 0")
-    # Only all rows of a group can tell its new extreme after the old one left.
-    found = span.keep(
-        finished(aggregate, fold, together, "CASE WHEN _stale AND _rows > 0 THEN NULL ELSE _rows > 0 END")
-    )
-    groups = found.where(f"{PRESENT} IS NULL").select(*cols(aggregate.by))
+    stale = reduce(or_, (lost_extreme(partial) for partial in partials if partial.how != "sum"))
+    combined = old.unionByName(change).groupBy(*cols(aggregate.by)).agg(*net, stale.alias("_stale"))
+    if before is None:
+        return final_rows(aggregate, fold, combined, "_rows > 0")
+    # A group that lost its extreme needs all of its rows: `_present` is null until it is computed from them.
+    is_present = "CASE WHEN _stale AND _rows > 0 THEN NULL ELSE _rows > 0 END"
+    final = span.keep(final_rows(aggregate, fold, combined, is_present))
+    groups = final.where(f"{PRESENT} IS NULL").select(*cols(aggregate.by))
     if span.is_empty(groups):
-        return found
-    right = again(aggregate, groups, span).withColumn(PRESENT, F.lit(True))
-    return found.where(f"{PRESENT} IS NOT NULL").unionByName(right)
+        return final
+    from_all_rows = recomputed(aggregate, groups, span).withColumn(PRESENT, F.lit(True))
+    return final.where(f"{PRESENT} IS NOT NULL").unionByName(from_all_rows)
 
 
 def merged(partial: Partial, kind: DataType) -> Column:
-    """A partial merged from a group's old value, gained rows and lost rows; an extreme ignores the lost rows."""
+    """A partial merged from a group's old value, added rows and removed rows; an extreme ignores the removed rows."""
     value = F.col(partial.name)
     if partial.how == "sum":
-        if isinstance(kind, LongType):  # the gained sum may exceed a bigint before the lost sum is subtracted
+        if isinstance(kind, LongType):  # the added sum may exceed a bigint before the removed sum is subtracted
             value = value.cast("decimal(20,0)")
-        return F.sum(F.when(F.col("_part") == "lost", -value).otherwise(value)).cast(kind)
-    there = F.when(F.col("_part") != "lost", value)
-    return F.max(there) if partial.how == "max" else F.min(there)
+        return F.sum(F.when(F.col("_part") == "removed", -value).otherwise(value)).cast(kind)
+    candidate = F.when(F.col("_part") != "removed", value)
+    return F.max(candidate) if partial.how == "max" else F.min(candidate)
 
 
-def left(partial: Partial) -> Column:
-    """True if a group lost its extreme and gained none at least as extreme; the new one is among its other rows."""
+def lost_extreme(partial: Partial) -> Column:
+    """True if a group's extreme was removed and no value at least as extreme was added.
+
+    The new extreme is then among the group's other rows.
+    """
     value = F.col(partial.name)
     extreme = F.max if partial.how == "max" else F.min
-    were, lost, came = (extreme(F.when(F.col("_part") == part, value)) for part in ("were", "lost", "gained"))
-    reached = came >= were if partial.how == "max" else came <= were
-    return F.coalesce((lost == were) & ~F.coalesce(reached, F.lit(False)), F.lit(False))
+    old, removed, added = (extreme(F.when(F.col("_part") == part, value)) for part in ("old", "removed", "added"))
+    replaced = added >= old if partial.how == "max" else added <= old
+    return F.coalesce((removed == old) & ~F.coalesce(replaced, F.lit(False)), F.lit(False))
 
 
-def parts(aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame, *apart: str) -> DataFrame:
-    """The partials of every group of source rows, separately for each value of the columns `apart`."""
-    found = [F.expr(partial.text).alias(partial.name) for partial in partials]
-    return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by), *apart).agg(*found)
+def partial_aggregates(
+    aggregate: Aggregate, partials: tuple[Partial, ...], source: DataFrame, *split_by: str
+) -> DataFrame:
+    """The partials of every group of source rows, separately for each value of the columns `split_by`."""
+    values = [F.expr(partial.text).alias(partial.name) for partial in partials]
+    return source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by), *split_by).agg(*values)
 
 
 def computed(aggregate: Aggregate, source: DataFrame) -> DataFrame:
     """One row per group; event time and coordinates are those of its newest source row."""
     if aggregate.fold is not None:
-        whole = parts(aggregate, (*aggregate.fold.partials, NEWEST), source)
-        return present(finished(aggregate, aggregate.fold, whole, "true"))
-    found = source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by))
+        partials = partial_aggregates(aggregate, (*aggregate.fold.partials, NEWEST), source)
+        return present(final_rows(aggregate, aggregate.fold, partials, "true"))
+    groups = source.where(in_a_group(aggregate)).groupBy(*cols(aggregate.by))
     aggregates = [F.expr(text).alias(name) for name, text in aggregate.select[len(aggregate.by) :]]
-    return dated(aggregate, found.agg(*aggregates, F.expr(NEWEST.text).alias(NEWEST.name)))
+    return with_newest(aggregate, groups.agg(*aggregates, F.expr(NEWEST.text).alias(NEWEST.name)))
 
 
-def finished(aggregate: Aggregate | Window, fold: Fold, partials: DataFrame, there: str) -> DataFrame:
-    """One row per group: the aggregate's columns, `OURS`, the partials, and `_present`, computed by `there`."""
+def final_rows(aggregate: Aggregate | Window, fold: Fold, partials: DataFrame, is_present: str) -> DataFrame:
+    """One row per group: the aggregate's columns, `OURS`, the partials, and `_present`, computed by `is_present`."""
     # Nothing is computed for a group without rows: an average would divide by zero.
-    computed = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
-    found = partials.select("*", *computed)
+    aggregates = [F.expr(f"CASE WHEN _rows > 0 THEN {text} END").alias(name) for name, text in fold.select]
     hidden = [F.col(partial.name) for partial in fold.partials]
-    return dated(aggregate, found, *hidden, F.expr(there).alias(PRESENT))
+    return with_newest(aggregate, partials.select("*", *aggregates), *hidden, F.expr(is_present).alias(PRESENT))
 
 
-def dated(aggregate: Aggregate | Window, found: DataFrame, *more: Column) -> DataFrame:
+def with_newest(aggregate: Aggregate | Window, groups: DataFrame, *more: Column) -> DataFrame:
     """The aggregate's columns, `OURS` from the newest row of each group, and `more`."""
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
-    return found.select(*cols(column.name for column in aggregate.columns), *ours, *more)
+    return groups.select(*cols(column.name for column in aggregate.columns), *ours, *more)
 
 
 def in_a_group(aggregate: Aggregate | Window) -> str:

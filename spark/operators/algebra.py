@@ -147,7 +147,7 @@ def previous(node: Node, keys: DataFrame, span: Span) -> DataFrame:
     """The rows that touched keys (`keys`) had before the span. This is cheap if change feeds hold them."""
     if span.is_small:
         return rows(node, keys, span.before)
-    return among(rows(node, ALL, span.before), keys, node.key, broadcast=False)
+    return semi_join(rows(node, ALL, span.before), keys, node.key, broadcast=False)
 
 
 @singledispatch
@@ -178,27 +178,27 @@ def dropped(node: Node, span: Span) -> DataFrame | None:
 
     Columns: `IDENTITY`, `_timestamp`, `_reached` (microseconds), and `_reason` (string).
     """
-    found = [before for source in node.sources if (before := dropped(source, span)) is not None]
-    return reduce(DataFrame.unionByName, found) if found else None
+    frames = [frame for source in node.sources if (frame := dropped(source, span)) is not None]
+    return reduce(DataFrame.unionByName, frames) if frames else None
 
 
-def refused(found: DataFrame, reason: Column) -> DataFrame:
+def dropped_by(new: DataFrame, reason: Column) -> DataFrame:
     """The records that have a reason to be dropped; columns as in `dropped`."""
-    told = found.select(*cols(IDENTITY), F.col("_timestamp"), F.col("_reached"), reason.alias("_reason"))
-    return told.where("_reason IS NOT NULL")
+    with_reason = new.select(*cols(IDENTITY), F.col("_timestamp"), F.col("_reached"), reason.alias("_reason"))
+    return with_reason.where("_reason IS NOT NULL")
 
 
-def refused_of(source: Node, span: Span, reason: Column) -> DataFrame:
+def dropped_with_upstream(source: Node, span: Span, reason: Column) -> DataFrame:
     """The new records of a stream that have a reason to be dropped, and those that the stream itself dropped."""
-    here, before = refused(emit(source, span), reason), dropped(source, span)
-    return here if before is None else before.unionByName(here)
+    own, upstream = dropped_by(emit(source, span), reason), dropped(source, span)
+    return own if upstream is None else upstream.unionByName(own)
 
 
 def history(node: Node, now: Snapshot) -> DataFrame:
     """All records of a stateless stream up to a snapshot; with `PLACED`."""
 
     def read(source: Node) -> DataFrame:
-        assert isinstance(source, Scan), "what a lookup or a join within windows emitted is read where it is stored"
+        assert isinstance(source, Scan), "a lookup or a stream join is read from where it is stored"
         return now.records(source)
 
     return records(node, read)
@@ -206,13 +206,13 @@ def history(node: Node, now: Snapshot) -> DataFrame:
 
 def overlapping_records(node: Node, span: Span) -> DataFrame | None:
     """The earlier records of a stateless stream that may be newer than some that the span adds; None if none are."""
-    found = {scan: span.overlapping_records(scan) for scan in node.drivers}
-    if not any(one is not None for one in found.values()):
+    by_scan = {scan: span.overlapping_records(scan) for scan in node.drivers}
+    if all(frame is None for frame in by_scan.values()):
         return None
 
     def read(source: Node) -> DataFrame:
-        assert isinstance(source, Scan), "what a lookup or a join within windows emitted is read where it is stored"
-        earlier = found[source]
+        assert isinstance(source, Scan), "a lookup or a stream join is read from where it is stored"
+        earlier = by_scan[source]
         return span.before.records(source).where("false") if earlier is None else earlier
 
     return records(node, read)
@@ -228,30 +228,30 @@ def is_idle(node: Node, span: Span) -> bool:
     return not any(span.has_changes(scan) for scan in node.drivers) and bool(span.time_before == span.time_after)
 
 
-def col(name: str, of: str | None = None) -> Column:
-    """A column by its exact name; of the aliased frame `of`, if given."""
-    return F.col(quoted(name) if of is None else f"{of}.{quoted(name)}")
+def col(name: str, alias: str | None = None) -> Column:
+    """A column by its exact name; of the frame with this alias, if given."""
+    return F.col(quoted(name) if alias is None else f"{alias}.{quoted(name)}")
 
 
-def cols(names: Iterable[str], of: str | None = None) -> list[Column]:
+def cols(names: Iterable[str], alias: str | None = None) -> list[Column]:
     """Columns by their exact names."""
-    return [col(name, of) for name in names]
+    return [col(name, alias) for name in names]
 
 
-def at(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
+def at_keys(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> DataFrame:
     """The rows of a frame at a few keys, or all rows if `keys` is None."""
-    return frame if keys is None else among(frame, keys, key, broadcast=True)
+    return frame if keys is None else semi_join(frame, keys, key, broadcast=True)
 
 
-def among(frame: DataFrame, keys: DataFrame, key: Iterable[str], broadcast: bool) -> DataFrame:
+def semi_join(frame: DataFrame, keys: DataFrame, key: Iterable[str], broadcast: bool) -> DataFrame:
     """The rows of a frame at some keys; `broadcast` sends the keys to every task."""
     return frame.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
 
 
-def or_absent(keys: DataFrame, found: DataFrame, node: Node) -> DataFrame:
-    """One row for every key: the row found, or `_present` false. Columns: the node's, `OURS`, `_present`."""
-    there = found.withColumn("_found", F.lit(True))
-    pairs = keys.join(there, list(node.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
+def or_absent(keys: DataFrame, existing: DataFrame, node: Node) -> DataFrame:
+    """One row for every key: its existing row, or `_present` false. Columns: the node's, `OURS`, `_present`."""
+    marked = existing.withColumn("_found", F.lit(True))
+    pairs = keys.join(marked, list(node.key), "left_outer").withColumn(PRESENT, F.col("_found").isNotNull())
     return pairs.select(*cols(column.name for column in node.columns), *cols(OURS), PRESENT)
 
 

@@ -16,24 +16,27 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
 
 
-def changed(right: Node, told: DataFrame) -> DataFrame:
+def as_changes(right: Node, records: DataFrame) -> DataFrame:
     """One change of a table, or of a view, for every record with a key. Columns: `right`'s, `PLACED`, `_present`."""
     if isinstance(right, Select):
-        return selected(right, changed(right.source, told), *(name for name in PLACED if name not in OURS))
-    keyed = told.where(" AND ".join(f"`{name}` IS NOT NULL" for name in right.key))
+        return selected(right, as_changes(right.source, records), *(name for name in PLACED if name not in OURS))
+    keyed = records.where(" AND ".join(f"`{name}` IS NOT NULL" for name in right.key))
     return keyed.withColumn(PRESENT, ~F.col("_deleted"))
 
 
-def newer(right: Node, told: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    """The records without those of a lower offset than an earlier record, such as a record decoded again."""
+def without_superseded(right: Node, records: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    """The records without those of a lower offset than an earlier record of their key and partition.
+
+    Such a record is a record that was decoded again.
+    """
     if earlier is None:
-        return told
+        return records
     while isinstance(right, Select):
         right = right.source
-    place = [*right.key, "_topic", "_partition"]
-    last = earlier.groupBy(*cols(place)).agg(F.max("_offset").alias("_last"))
-    overtaken = [F.col(f"t.`{name}`") == F.col(f"l.`{name}`") for name in place]
-    return told.alias("t").join(last.alias("l"), [*overtaken, F.col("t._offset") < F.col("l._last")], "left_anti")
+    by = [*right.key, "_topic", "_partition"]
+    last = earlier.groupBy(*cols(by)).agg(F.max("_offset").alias("_last"))
+    same = [F.col(f"r.`{name}`") == F.col(f"l.`{name}`") for name in by]
+    return records.alias("r").join(last.alias("l"), [*same, F.col("r._offset") < F.col("l._last")], "left_anti")
 
 
 def row(right: Node) -> Column:

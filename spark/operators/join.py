@@ -39,37 +39,37 @@ if TYPE_CHECKING:
 
 @touched.register(Join)
 def _(join: Join, span: Span) -> DataFrame | None:
-    left = kept(join.left, span)
-    right = kept(join.right, span) if join.drive == "both" else None
+    left = cached_touched(join.left, span)
+    right = cached_touched(join.right, span) if join.drive == "both" else None
     if join.how == "outer":
-        return on_both_sides(join, left, right, span)
+        return outer_touched(join, left, right, span)
     parts = []
     if left is not None:
-        found = rows(join.right, looked_up(join, left) if span.is_small else ALL, span.after)
-        parts.append(joined(join, left, found, span.is_small))
+        right_rows = rows(join.right, lookup_keys(join, left) if span.is_small else ALL, span.after)
+        parts.append(joined(join, left, right_rows, span.is_small))
     if right is not None:
-        lookers = looking_up(join, rows(join.left, ALL, span.after), right, span.is_small)
+        left_rows = looking_up(join, rows(join.left, ALL, span.after), right, span.is_small)
         if left is not None:
             changed = left.select(*cols(join.key))
-            lookers = lookers.join(F.broadcast(changed) if span.is_small else changed, list(join.key), "left_anti")
-        parts.append(joined(join, lookers.withColumn(PRESENT, F.lit(True)), present(right), span.is_small))
+            left_rows = left_rows.join(F.broadcast(changed) if span.is_small else changed, list(join.key), "left_anti")
+        parts.append(joined(join, left_rows.withColumn(PRESENT, F.lit(True)), present(right), span.is_small))
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 @rows.register(Join)
 def _(join: Join, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     if join.how == "outer":
-        theirs = ALL if keys is None else keys.select(*renamed(join.key, join.right.key))
-        return either(join, rows(join.left, keys, now), rows(join.right, theirs, now))
+        right_keys = ALL if keys is None else keys.select(*renamed(join.key, join.right.key))
+        return outer_joined(join, rows(join.left, keys, now), rows(join.right, right_keys, now))
     left = rows(join.left, keys, now).withColumn(PRESENT, F.lit(True))
-    right = rows(join.right, ALL if keys is None else looked_up(join, left), now)
+    right = rows(join.right, ALL if keys is None else lookup_keys(join, left), now)
     return present(joined(join, left, right, broadcast=keys is not None))
 
 
-def kept(side: Node, span: Span) -> DataFrame | None:
-    """The touched rows of one side, from `Span.keep`: they are read several times, and chained joins multiply that."""
-    found = touched(side, span)
-    return None if found is None else span.keep(found)
+def cached_touched(side: Node, span: Span) -> DataFrame | None:
+    """The touched rows of one side, cached: they are read several times, and chained joins multiply that."""
+    changes = touched(side, span)
+    return None if changes is None else span.keep(changes)
 
 
 def with_on(join: Join, left: DataFrame) -> DataFrame:
@@ -78,7 +78,7 @@ def with_on(join: Join, left: DataFrame) -> DataFrame:
     return left.alias("left").select("*", *on)
 
 
-def looked_up(join: Join, left: DataFrame) -> DataFrame:
+def lookup_keys(join: Join, left: DataFrame) -> DataFrame:
     """The right keys that left rows look up, once for each left row; named as the right side's key."""
     on = [F.col(f"_on{i}").alias(name) for i, name in enumerate(join.right.key)]
     return with_on(join, left).select(*on)
@@ -97,20 +97,20 @@ def joined(join: Join, left: DataFrame, right: DataFrame, broadcast: bool) -> Da
     `_present` is false if the left row is absent, or if an inner join finds no right row.
     """
     keys = [col(name).alias(f"_key{i}") for i, name in enumerate(join.right.key)]
-    found = right.select("*", *keys, F.lit(True).alias("_found")).alias("right")
+    keyed = right.select("*", *keys, F.lit(True).alias("_found")).alias("right")
     on = F.expr(" AND ".join(f"left._on{i} = right._key{i}" for i in range(len(join.on))))
-    pairs = with_on(join, left).alias("left").join(F.broadcast(found) if broadcast else found, on, "left_outer")
-    here = f"left.{PRESENT}" if join.how == "left" else f"(left.{PRESENT} AND right._found IS NOT NULL)"
+    pairs = with_on(join, left).alias("left").join(F.broadcast(keyed) if broadcast else keyed, on, "left_outer")
+    is_present = f"left.{PRESENT}" if join.how == "left" else f"(left.{PRESENT} AND right._found IS NOT NULL)"
     computed = [
-        F.expr(f"left.{quoted(name)}" if name in join.key else f"CASE WHEN {here} THEN {text} END").alias(name)
+        F.expr(f"left.{quoted(name)}" if name in join.key else f"CASE WHEN {is_present} THEN {text} END").alias(name)
         for name, text in join.select
     ]
     timestamp = F.greatest("left._timestamp", "right._timestamp").alias("_timestamp")
     coordinates = [col(name, "left") for name in OURS if name != "_timestamp"]
-    return pairs.select(*computed, timestamp, *coordinates, F.expr(here).alias(PRESENT))
+    return pairs.select(*computed, timestamp, *coordinates, F.expr(is_present).alias(PRESENT))
 
 
-def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, span: Span) -> DataFrame | None:
+def outer_touched(join: Join, left: DataFrame | None, right: DataFrame | None, span: Span) -> DataFrame | None:
     """Outer join: the keys that changed on either side, each with its row after the span, or `_present` false."""
     changed = [] if left is None else [left.select(*cols(join.key))]
     changed += [] if right is None else [right.select(*renamed(join.right.key, join.key))]
@@ -120,7 +120,7 @@ def on_both_sides(join: Join, left: DataFrame | None, right: DataFrame | None, s
     return or_absent(keys, rows(join, keys if span.is_small else ALL, span.after), join)
 
 
-def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
+def outer_joined(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
     """One row per key of either side: the join's columns and `OURS`.
 
     The coordinates are those of the left row, or of the right row if there is no left one.
@@ -134,9 +134,9 @@ def either(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
     key = {name: F.coalesce(col(name, "left"), F.col(f"right._key{i}")) for i, name in enumerate(join.key)}
     computed = [(key[name] if name in key else F.expr(text)).alias(name) for name, text in join.select]
     timestamp = F.greatest("left._timestamp", "right._timestamp").alias("_timestamp")
-    here = col(join.key[0], "left").isNotNull()
+    has_left = col(join.key[0], "left").isNotNull()
     coordinates = [
-        F.when(here, col(name, "left")).otherwise(col(name, "right")).alias(name)
+        F.when(has_left, col(name, "left")).otherwise(col(name, "right")).alias(name)
         for name in OURS
         if name != "_timestamp"
     ]

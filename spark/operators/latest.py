@@ -24,16 +24,16 @@ from spark.operators.algebra import (
     STREAMED,
     Snapshot,
     Span,
-    among,
-    at,
+    at_keys,
     cols,
     dropped,
+    dropped_with_upstream,
     history,
     new_records,
     overlapping_records,
     present,
-    refused_of,
     rows,
+    semi_join,
     touched,
 )
 from spark.topology.nodes import Latest
@@ -53,18 +53,18 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
     if earlier is not None:
-        return newest(latest, new.unionByName(among(earlier, keys, latest.key, span.is_small)))
-    return newest(latest, among(history(latest.source, span.after), keys, latest.key, span.is_small))
+        return newest(latest, new.unionByName(semi_join(earlier, keys, latest.key, span.is_small)))
+    return newest(latest, semi_join(history(latest.source, span.after), keys, latest.key, span.is_small))
 
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at(history(latest.source, now), keys, latest.key)))
+    return present(newest(latest, at_keys(history(latest.source, now), keys, latest.key)))
 
 
 @dropped.register(Latest)
 def _(latest: Latest, span: Span) -> DataFrame:
-    return refused_of(latest.source, span, F.when(F.expr(f"NOT ({has_key(latest)})"), "null key"))
+    return dropped_with_upstream(latest.source, span, F.when(F.expr(f"NOT ({has_key(latest)})"), "null key"))
 
 
 def has_key(latest: Latest) -> str:
@@ -89,12 +89,12 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
     if latest.history is not None or latest.source.of_changes:
         candidates = keyed(latest, source).select(*key, record.alias("_record"))
     else:
-        place = ("_batch", "_topic", "_partition") if latest.by_arrival else ("_topic", "_partition")
-        last = keyed(latest, source).groupBy(*key, *place)
-        candidates = last.agg(F.max_by(record, F.struct("_offset", "_ordinal")).alias("_record"))
+        partition = ("_batch", "_topic", "_partition") if latest.by_arrival else ("_topic", "_partition")
+        of_partition = keyed(latest, source).groupBy(*key, *partition)
+        candidates = of_partition.agg(F.max_by(record, F.struct("_offset", "_ordinal")).alias("_record"))
     newer = F.struct(*(f"_record.{name}" for name in order(latest)))
-    found = candidates.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
-    return found.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)
+    newest_of_key = candidates.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
+    return newest_of_key.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)
 
 
 def order(latest: Latest) -> tuple[str, ...]:

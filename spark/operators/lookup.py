@@ -22,14 +22,14 @@ from spark.operators.algebra import (
     col,
     cols,
     dropped,
+    dropped_with_upstream,
     emit,
     new_records,
     overlapping_records,
     records,
-    refused_of,
     rows,
 )
-from spark.operators.as_of import changed, newer, row
+from spark.operators.as_of import as_changes, row, without_superseded
 from spark.operators.order import LEFT, TABLE, place
 from spark.topology.nodes import Lookup
 
@@ -50,26 +50,25 @@ def _(lookup: Lookup, read: Callable[[Node], DataFrame]) -> DataFrame:
 @emit.register(Lookup)
 def _(lookup: Lookup, span: Span) -> DataFrame:
     if lookup.history is not None:
-        return chosen(lookup, versioned.looked_up(lookup, span))
+        return output(lookup, versioned.looked_up(lookup, span))
     on = [F.expr(text).alias(f"_on{i}") for i, text in enumerate(lookup.on)]
     events = emit(lookup.left, span).where("NOT _deleted").alias("left").select("*", *on)
-    told = new_records(lookup.as_of, span) if lookup.as_of is not None else None
+    new = new_records(lookup.as_of, span) if lookup.as_of is not None else None
     right = rows(lookup.right, ALL, span.after if lookup.as_of is None else span.before)
     pairs = looked_up(lookup, events, right)
-    if told is not None and lookup.as_of is not None:
-        pairs = as_of(
-            lookup, pairs, changed(lookup.right, newer(lookup.right, told, overlapping_records(lookup.as_of, span)))
-        )
-    return chosen(lookup, pairs)
+    if new is not None and lookup.as_of is not None:
+        new = without_superseded(lookup.right, new, overlapping_records(lookup.as_of, span))
+        pairs = as_of(lookup, pairs, as_changes(lookup.right, new))
+    return output(lookup, pairs)
 
 
 @dropped.register(Lookup)
 def _(lookup: Lookup, span: Span) -> DataFrame:
-    nothing = " OR ".join(f"({text}) IS NULL" for text in lookup.on)
-    no_key = F.expr(nothing) if lookup.how == "inner" else F.lit(False)
+    is_null = " OR ".join(f"({text}) IS NULL" for text in lookup.on)
+    no_key = F.expr(is_null) if lookup.how == "inner" else F.lit(False)
     no_time = F.col("_timestamp").isNull() if lookup.history is not None else F.lit(False)
     reason = F.when(F.col("_deleted"), "null value").when(no_time, "no timestamp").when(no_key, "null key")
-    return refused_of(lookup.left, span, reason)
+    return dropped_with_upstream(lookup.left, span, reason)
 
 
 def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:
@@ -78,8 +77,8 @@ def looked_up(lookup: Lookup, events: DataFrame, right: DataFrame) -> DataFrame:
     table = right.select(*keys, row(lookup.right).alias("_right"))
     on = F.expr(" AND ".join(f"_on{i} = _key{i}" for i in range(len(keys))))
     ons = [f"_on{i}" for i in range(len(keys))]
-    kept = events.select(*ons, F.struct(*cols(c.name for c in lookup.left.columns), *cols(PLACED)).alias("_left"))
-    return kept.join(F.broadcast(table) if lookup.broadcast else table, on, "left_outer").select(
+    left = events.select(*ons, F.struct(*cols(c.name for c in lookup.left.columns), *cols(PLACED)).alias("_left"))
+    return left.join(F.broadcast(table) if lookup.broadcast else table, on, "left_outer").select(
         *ons, "_left", "_right"
     )
 
@@ -88,21 +87,22 @@ def as_of(lookup: Lookup, pairs: DataFrame, changes: DataFrame) -> DataFrame:
     """The pairs with `_right` from the newest change of the row before the record's own place, if there is one."""
     ons = [f"_on{i}" for i in range(len(lookup.on))]
     keys = [col(name).alias(on) for name, on in zip(lookup.right.key, ons, strict=True)]
-    told = changes.select(
-        *keys, place(TABLE).alias("_place"), F.struct(PRESENT, row(lookup.right).alias("row")).alias("_told")
+    versions = changes.select(
+        *keys, place(TABLE).alias("_place"), F.struct(PRESENT, row(lookup.right).alias("row")).alias("_version")
     )
-    at_left = pairs.select("*", *(F.col(f"_left.{name}").alias(name) for name in PLACED))
-    asked = at_left.withColumn("_place", place(LEFT)).drop(*PLACED)
-    events = asked.unionByName(told, allowMissingColumns=True)
+    with_place = pairs.select("*", *(F.col(f"_left.{name}").alias(name) for name in PLACED))
+    lookups = with_place.withColumn("_place", place(LEFT)).drop(*PLACED)
+    events = lookups.unionByName(versions, allowMissingColumns=True)
     before = Window.partitionBy(*ons).orderBy("_place").rowsBetween(Window.unboundedPreceding, 0)
-    seen = events.withColumn("_told", F.last("_told", ignorenulls=True).over(before)).where("_left IS NOT NULL")
-    newest = F.when(F.col(f"_told.{PRESENT}"), F.col("_told.row"))
-    return seen.withColumn("_right", F.when(F.col("_told").isNotNull(), newest).otherwise(F.col("_right")))
+    newest = F.last("_version", ignorenulls=True).over(before)
+    found = events.withColumn("_version", newest).where("_left IS NOT NULL")
+    right = F.when(F.col(f"_version.{PRESENT}"), F.col("_version.row"))
+    return found.withColumn("_right", F.when(F.col("_version").isNotNull(), right).otherwise(F.col("_right")))
 
 
-def chosen(lookup: Lookup, pairs: DataFrame) -> DataFrame:
+def output(lookup: Lookup, pairs: DataFrame) -> DataFrame:
     """The join's columns and `PLACED`; a record keeps its own time, coordinates and place."""
-    there = pairs if lookup.how == "left" else pairs.where("_right IS NOT NULL")
-    sides = there.select(F.col("_left").alias("left"), F.col("_right").alias("right"))
+    joined = pairs if lookup.how == "left" else pairs.where("_right IS NOT NULL")
+    sides = joined.select(F.col("_left").alias("left"), F.col("_right").alias("right"))
     ours = [F.col(f"left.{name}").alias(name) for name in PLACED]
     return sides.select(*(F.expr(text).alias(name) for name, text in lookup.select), *ours)

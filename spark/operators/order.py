@@ -33,8 +33,8 @@ WHOLE = 58
 """The bits of an exact combined number, which can then be doubled a few times in a bigint. Longer ones are hashed."""
 
 
-def reached(records: DataFrame, by_time: bool = False) -> DataFrame:
-    """A span's records of one source with `_reached` (microseconds), to which records without key or value count too.
+def with_reached(records: DataFrame, by_time: bool = False) -> DataFrame:
+    """A span's records of one source with `_reached` (microseconds). Records without key or value advance it too.
 
     `by_time`: the records are rows of windows, and those of one commit are in the order in which their windows closed.
     """
@@ -58,25 +58,27 @@ def from_zero(ordinal: Column) -> Column:
     return F.when(ordinal < 0, -2 * ordinal - 1).otherwise(2 * ordinal)
 
 
-def of_both(one: Column, other: Column) -> Column:
+def pair_number(first: Column, second: Column) -> Column:
     """One number for every pair of numbers from 0, ordered by the first, then the second.
 
     A pair that is too long is hashed. Only the few records with equal coordinates must differ.
     """
-    fits = (one < 2 ** (WHOLE - BITS)) & (other < 2**BITS)
-    hashed = F.xxhash64(one, other).bitwiseAND(2**WHOLE - 1) + 2**WHOLE
-    return F.when(fits, one * 2**BITS + other).otherwise(hashed).cast("bigint")
+    fits = (first < 2 ** (WHOLE - BITS)) & (second < 2**BITS)
+    hashed = F.xxhash64(first, second).bitwiseAND(2**WHOLE - 1) + 2**WHOLE
+    return F.when(fits, first * 2**BITS + second).otherwise(hashed).cast("bigint")
 
 
-def told_apart(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
+def with_ordinals(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Changes of a table, each with the `_batch` of its commit, as records with `_ordinal`, which grows by commit.
 
     In a commit, deletions come before new rows: under another key, both may belong to one key. The rows that one record
     changed, such as all rows that look it up, have its coordinates. They are numbered in the order of their key.
     """
-    alike = Window.partitionBy("_batch", "_deleted", "_topic", "_partition", "_offset").orderBy(*map(quoted, key))
+    same_coordinates = Window.partitionBy("_batch", "_deleted", "_topic", "_partition", "_offset").orderBy(
+        *map(quoted, key)
+    )
     commit = 2 * F.col("_batch") + F.when(F.col("_deleted"), 0).otherwise(1)
-    return changes.withColumn("_ordinal", of_both(commit, F.row_number().over(alike) - 1))
+    return changes.withColumn("_ordinal", pair_number(commit, F.row_number().over(same_coordinates) - 1))
 
 
 def place(rank: int) -> Column:
@@ -100,11 +102,11 @@ def arrivals(records: DataFrame, span: Span) -> DataFrame:
     `time` is their greatest timestamp and `records` their number; `lateness` is the sum, and `latest` the maximum, of
     the time by which they are before stream time. Times are in microseconds.
     """
-    behind = F.greatest(stream_time(span) - micros(), F.lit(0))
+    lateness = F.greatest(stream_time(span) - micros(), F.lit(0))
     return records.agg(
         F.lit(None).cast("string").alias("what"),
         F.max(micros()).alias("time"),
         F.count(F.lit(1)).alias("records"),
-        F.coalesce(F.sum(behind.cast("double")), F.lit(0.0)).alias("lateness"),  # 5,000 clocks at 0 overflow a bigint
-        F.coalesce(F.max(behind), F.lit(0)).alias("latest"),
+        F.coalesce(F.sum(lateness.cast("double")), F.lit(0.0)).alias("lateness"),  # 5,000 clocks at 0 overflow a bigint
+        F.coalesce(F.max(lateness), F.lit(0)).alias("latest"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.operators.algebra import Snapshot, Span, at, previous, rows, touched
+from spark.operators.algebra import Snapshot, Span, at_keys, previous, rows, touched
 from spark.topology.nodes import Scan
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def _(scan: Scan, span: Span) -> DataFrame | None:
 
 @rows.register(Scan)
 def _(scan: Scan, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return at(now.stored(scan), keys, scan.key)
+    return at_keys(now.stored(scan), keys, scan.key)
 
 
 @previous.register(Scan)

@@ -38,37 +38,39 @@ def _(select: Select, span: Span) -> DataFrame | None:
 
 @rows.register(Select)
 def _(select: Select, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return of_rows(select, rows(select.source, keys, now))
+    return selected_rows(select, rows(select.source, keys, now))
 
 
 @previous.register(Select)
 def _(select: Select, keys: DataFrame, span: Span) -> DataFrame:
-    return of_rows(select, previous(select.source, keys, span))
+    return selected_rows(select, previous(select.source, keys, span))
 
 
 @records.register(Select)
 def _(select: Select, read: Callable[[Node], DataFrame]) -> DataFrame:
     source = records(select.source, read)
-    kept = source if select.where is None else source.where(F.expr(select.where))
-    return kept.select(*computed(select, "NOT _deleted"), *cols(PLACED))
+    matching = source if select.where is None else source.where(F.expr(select.where))
+    return matching.select(*computed(select, "NOT _deleted"), *cols(PLACED))
 
 
-def of_rows(select: Select, source: DataFrame) -> DataFrame:
+def selected_rows(select: Select, source: DataFrame) -> DataFrame:
     """The selected rows of a frame in which every row is present. Columns: the node's and `OURS`."""
     return present(selected(select, source.withColumn(PRESENT, F.lit(True))))
 
 
 def selected(select: Select, source: DataFrame, *more: str) -> DataFrame:
     """One row per source row: the node's columns, `OURS`, `_present`, and the source's columns `more`."""
-    kept = (
-        PRESENT if select.where is None else f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
+    is_present = PRESENT
+    if select.where is not None:
+        is_present = f"CASE WHEN {PRESENT} THEN coalesce({select.where}, false) ELSE false END"
+    return source.withColumn(PRESENT, F.expr(is_present)).select(
+        *computed(select, PRESENT), *cols((*OURS, PRESENT, *more))
     )
-    return source.withColumn(PRESENT, F.expr(kept)).select(*computed(select, PRESENT), *cols((*OURS, PRESENT, *more)))
 
 
-def computed(select: Select, there: str) -> list[Column]:
+def computed(select: Select, is_present: str) -> list[Column]:
     """The selected columns; null for an absent row, whose values could fail to compute under ANSI rules."""
     return [
-        F.expr(quoted(name) if name in select.key else f"CASE WHEN {there} THEN {text} END").alias(name)
+        F.expr(quoted(name) if name in select.key else f"CASE WHEN {is_present} THEN {text} END").alias(name)
         for name, text in select.select
     ]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from spark.operators.aggregate import NEWEST, finished, merged
-from spark.operators.algebra import ALL, OURS, PRESENT, among, cols, rows, touched
+from spark.operators.aggregate import NEWEST, final_rows, merged
+from spark.operators.algebra import ALL, OURS, PRESENT, cols, rows, semi_join, touched
 from spark.operators.order import millis
 from spark.topology.columns import WINDOW_BOUNDS
 from spark.topology.nodes import ClosedSessions, Scan, Window
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START, END = (column.name for column in WINDOW_BOUNDS)
 
 # All times here are in milliseconds. The parts of a session are the new records of one time, and the sessions they may
-# reach: from `_start` to `_end`, reaching back to `_low`. `_part` is "gained" or "were", as in a fold.
+# reach: from `_start` to `_end`, reaching back to `_low`. `_part` is "added" or "old", as in a fold.
 
 
 def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
@@ -45,50 +45,50 @@ def sessions(window: Window, span: Span, records: DataFrame) -> DataFrame:
     Returns:
         Columns as in `touched`.
     """
-    assert window.fold is not None, "what does not fold is refused when the topology is built"
+    assert window.fold is not None, "sessions whose aggregates do not fold are refused when the topology is built"
     partials = (*window.fold.partials, NEWEST)
     part = [F.expr(partial.text).alias(partial.name) for partial in partials]
-    came = records.groupBy(*cols(window.by), "_at", "_passed").agg(*part)
+    by_time = records.groupBy(*cols(window.by), "_at", "_passed").agg(*part)
     low = F.greatest("_at", "_passed") - window.size
-    new = _parts(window, came, F.col("_at"), F.col("_at"), low, "gained")
+    new = _parts(window, by_time, F.col("_at"), F.col("_at"), low, "added")
     types = {field.name: field.dataType for field in new.schema}
     if span.time_before is None:
-        found = new
+        parts = new
     else:
         new = span.keep(new)
-        reachable = among(span.own, new.select(*cols(window.by)).distinct(), window.by, span.is_small)
+        reachable = semi_join(span.own, new.select(*cols(window.by)).distinct(), window.by, span.is_small)
         reachable = reachable.where(~_is_closed(window.size + window.grace, span.time_before))
         reachable = reachable.withColumn(NEWEST.name, F.struct(*cols(OURS)))
         start, end = F.unix_millis(START), F.unix_millis(END)
         # No two stored sessions reach each other: they would be one session.
-        found = new.unionByName(_parts(window, reachable, start, end, start - window.size, "were"))
+        parts = new.unionByName(_parts(window, reachable, start, end, start - window.size, "old"))
     net = [merged(partial, types[partial.name]).alias(partial.name) for partial in partials]
-    together = (
-        numbered(window, found)
+    merged_sessions = (
+        numbered(window, parts)
         .groupBy(*cols(window.by), "_session")
         .agg(
             F.timestamp_millis(F.min("_start")).alias(START),
             F.timestamp_millis(F.max("_end")).alias(END),
-            F.collect_list(F.when(F.col("_part") == "were", F.struct("_start", "_end"))).alias("_were"),
-            F.bool_or(F.col("_part") == "gained").alias("_changed"),
+            F.collect_list(F.when(F.col("_part") == "old", F.struct("_start", "_end"))).alias("_old"),
+            F.bool_or(F.col("_part") == "added").alias("_changed"),
             *net,
         )
     )
-    changed = span.keep(together.where("_changed"))
-    there = finished(window, window.fold, changed, "true")
+    changed = span.keep(merged_sessions.where("_changed"))
+    final = final_rows(window, window.fold, changed, "true")
     if span.time_before is None:
-        return there
-    return there.unionByName(_gone(window, changed), allowMissingColumns=True)
+        return final
+    return final.unionByName(_replaced(window, changed), allowMissingColumns=True)
 
 
-def _parts(window: Window, found: DataFrame, start: Column, end: Column, low: Column, part: str) -> DataFrame:
+def _parts(window: Window, source: DataFrame, start: Column, end: Column, low: Column, part: str) -> DataFrame:
     assert window.fold is not None
     partials = cols(partial.name for partial in (*window.fold.partials, NEWEST))
     times = [start.alias("_start"), end.alias("_end"), low.alias("_low")]
-    return found.select(*cols(window.by), *times, F.lit(part).alias("_part"), *partials)
+    return source.select(*cols(window.by), *times, F.lit(part).alias("_part"), *partials)
 
 
-def numbered(window: Window, found: DataFrame) -> DataFrame:
+def numbered(window: Window, parts: DataFrame) -> DataFrame:
     """The parts with `_session`, the number of their session in the group.
 
     A session begins at a part if neither it nor a later one reaches back to the parts before it.
@@ -97,17 +97,19 @@ def numbered(window: Window, found: DataFrame) -> DataFrame:
     before = F.max("_end").over(by_start.rowsBetween(Over.unboundedPreceding, -1))
     reached = F.min("_low").over(by_start.rowsBetween(0, Over.unboundedFollowing))
     begins = F.when(reached > before, 1).otherwise(0)
-    return found.withColumn("_begins", begins).withColumn("_session", F.sum("_begins").over(by_start))
+    return parts.withColumn("_begins", begins).withColumn("_session", F.sum("_begins").over(by_start))
 
 
-def _gone(window: Window, changed: DataFrame) -> DataFrame:
+def _replaced(window: Window, changed: DataFrame) -> DataFrame:
     """The old keys of sessions whose bounds changed, with `_present` false."""
-    went = changed.select(
-        *cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_were").alias("_was")
+    each_old = changed.select(
+        *cols(window.by), F.col(START).alias("_start"), F.col(END).alias("_end"), F.explode("_old").alias("_bounds")
     )
-    bounds = [F.timestamp_millis("_was._start").alias(START), F.timestamp_millis("_was._end").alias(END)]
-    found = went.select(*cols(window.by), *bounds, "_start", "_end").where(f"{START} <> _start OR {END} <> _end")
-    return found.select(*cols(window.by), START, END, F.lit(False).alias(PRESENT))
+    bounds = [F.timestamp_millis("_bounds._start").alias(START), F.timestamp_millis("_bounds._end").alias(END)]
+    old = each_old.select(*cols(window.by), *bounds, "_start", "_end")
+    return old.where(f"{START} <> _start OR {END} <> _end").select(
+        *cols(window.by), START, END, F.lit(False).alias(PRESENT)
+    )
 
 
 def _is_closed(wait: int, time: int | Column | None) -> Column:

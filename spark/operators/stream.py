@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, cols, records
-from spark.operators.order import from_zero, of_both
+from spark.operators.order import from_zero, pair_number
 from spark.topology.nodes import Changes, Explode, Records, Union
 from spark.topology.sql.ddl import quoted
 
@@ -42,8 +42,10 @@ def _(union: Union, read: Callable[[Node], DataFrame]) -> DataFrame:
 def _(node: Explode, read: Callable[[Node], DataFrame]) -> DataFrame:
     source = records(node.source, read)
     others = [column.name for column in node.columns if column.name != node.column]
-    each = source.select(
+    elements = source.select(
         *cols(others), *cols(PLACED), F.expr(f"posexplode({quoted(node.column)}) AS (_element, {quoted(node.column)})")
     )
-    nth = of_both(from_zero(F.col("_ordinal")), F.col("_element"))  # the source may be exploded or merged already
-    return each.withColumn("_ordinal", nth).select(*cols(column.name for column in node.columns), *cols(PLACED))
+    ordinal = pair_number(
+        from_zero(F.col("_ordinal")), F.col("_element")
+    )  # the source may be exploded or merged already
+    return elements.withColumn("_ordinal", ordinal).select(*cols(column.name for column in node.columns), *cols(PLACED))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.operators.algebra import IDENTITY, PLACED, dropped, emit, history, records, refused
-from spark.operators.order import from_zero, micros, of_both, stream_time
+from spark.operators.algebra import IDENTITY, PLACED, dropped, dropped_by, emit, history, records
+from spark.operators.order import from_zero, micros, pair_number, stream_time
 from spark.topology.nodes import StreamJoin
 from spark.topology.sql.ddl import quoted
 
@@ -42,20 +42,18 @@ def _(join: StreamJoin, read: Callable[[Node], DataFrame]) -> DataFrame:
 def _(join: StreamJoin, span: Span) -> DataFrame:
     left, right = span.keep(open_records(join, "left", span)), span.keep(open_records(join, "right", span))
     pairs = span.keep(paired(join, left, right))
-    found = [numbered(pairs)]
+    emitted = [numbered(pairs)]
     if join.how in ("left", "outer"):
-        found.append(alone(join, "left", left, right, pairs, span))
+        emitted.append(unpaired(join, "left", left, right, pairs, span))
     if join.how == "outer":
-        found.append(alone(join, "right", right, left, pairs, span))
-    return chosen(join, reduce(DataFrame.unionByName, found))
+        emitted.append(unpaired(join, "right", right, left, pairs, span))
+    return output(join, reduce(DataFrame.unionByName, emitted))
 
 
 @dropped.register(StreamJoin)
 def _(join: StreamJoin, span: Span) -> DataFrame:
-    def of(node: Node, side: str) -> DataFrame:
-        return refused(emit(node, span), reason(join, side, span))
-
-    return of(join.left, "left").unionByName(of(join.right, "right"))
+    left = dropped_by(emit(join.left, span), reason(join, "left", span))
+    return left.unionByName(dropped_by(emit(join.right, span), reason(join, "right", span)))
 
 
 def wait(join: StreamJoin, side: str) -> int:
@@ -72,12 +70,12 @@ def reason(join: StreamJoin, side: str, span: Span) -> Column:
     """Why a new record of a side is dropped; null if it is not."""
     node = join.left if side == "left" else join.right
     no_key = F.expr(" OR ".join(f"{quoted(name)} IS NULL" for name in node.key))
-    alone = join.how == "outer" or (join.how == "left" and side == "left")
+    emits_unpaired = join.how == "outer" or (join.how == "left" and side == "left")
     late = micros() + wait(join, side) < stream_time(span)
     return (
         F.when(F.col("_deleted"), "null value")
         .when(F.col("_timestamp").isNull(), "no timestamp")
-        .when(no_key, None if alone else "null key")
+        .when(no_key, None if emits_unpaired else "null key")
         .when(late, "late")
     )
 
@@ -93,23 +91,23 @@ def open_records(join: StreamJoin, side: str, span: Span) -> DataFrame:
     keyed = F.expr(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in node.key)).alias("_keyed")
     until = (micros() + wait(join, side)).alias("_open_until")
     new = emit(node, span).where(reason(join, side, span).isNull())
-    found = new.select("*", keyed, until, stream_time(span).alias("_at"), F.lit(True).alias("_new"))
+    new = new.select("*", keyed, until, stream_time(span).alias("_at"), F.lit(True).alias("_new"))
     if span.time_before is None:
-        return found
+        return new
 
     since = F.timestamp_micros(F.lit(span.time_before - reach(join)))
     older = history(node, span.before).where(F.col("_timestamp") >= since).select("*", keyed, until)
     older = older.where("NOT _deleted AND _keyed").where(F.col("_open_until") >= span.time_before)
-    return found.unionByName(older.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(False).alias("_new")))
+    return new.unionByName(older.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(False).alias("_new")))
 
 
 def paired(join: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
     """The pairs that a record of this span triggers: structs `left` and `right`, and `_last` (the trigger's side)."""
-    apart = micros("right._timestamp") - micros("left._timestamp")
-    equal = [f"left.{quoted(ours)} = right.{quoted(theirs)}" for ours, theirs in zip(*keys(join), strict=True)]
-    on = F.expr(" AND ".join(equal)) & apart.between(-1000 * join.before, 1000 * join.after)
-    found = left.alias("left").join(right.alias("right"), on & F.expr("left._new OR right._new"))
-    pairs = found.select(side_of("left"), side_of("right"))
+    difference = micros("right._timestamp") - micros("left._timestamp")
+    equal = [f"left.{quoted(name)} = right.{quoted(other)}" for name, other in zip(*keys(join), strict=True)]
+    on = F.expr(" AND ".join(equal)) & difference.between(-1000 * join.before, 1000 * join.after)
+    matches = left.alias("left").join(right.alias("right"), on & F.expr("left._new OR right._new"))
+    pairs = matches.select(side_struct("left"), side_struct("right"))
     # Of records that reached the same time, the right one comes after the left one.
     left_last = F.expr("left._new AND (NOT right._new OR left._reached > right._reached)")
     at = F.when(left_last, F.col("left._at")).otherwise(F.col("right._at"))
@@ -122,7 +120,7 @@ def keys(join: StreamJoin) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return join.left.key, join.right.key
 
 
-def side_of(side: str) -> Column:
+def side_struct(side: str) -> Column:
     """All columns of an aliased frame as one struct of that name."""
     return F.struct(f"{side}.*").alias(side)
 
@@ -133,34 +131,35 @@ def numbered(pairs: DataFrame) -> DataFrame:
     `_ordinal` numbers the pairs of one trigger in the order of their partners. All pairs of a trigger are in one span.
     Other triggers may have the same coordinates, so `_ordinal` includes the trigger's own ordinal.
     """
-    of_left = F.col("_last") == "left"
-    trigger = [F.when(of_left, F.col(f"left.{name}")).otherwise(F.col(f"right.{name}")).alias(name) for name in PLACED]
-    partner = F.when(of_left, F.struct(*(f"right.{name}" for name in ("_timestamp", *IDENTITY)))).otherwise(
+    left_last = F.col("_last") == "left"
+    trigger = [
+        F.when(left_last, F.col(f"left.{name}")).otherwise(F.col(f"right.{name}")).alias(name) for name in PLACED
+    ]
+    partner = F.when(left_last, F.struct(*(f"right.{name}" for name in ("_timestamp", *IDENTITY)))).otherwise(
         F.struct(*(f"left.{name}" for name in ("_timestamp", *IDENTITY)))
     )
-    at = F.when(of_left, F.col("left._at")).otherwise(F.col("right._at"))
-    found = pairs.select("left", "right", *trigger, partner.alias("_partner"), at.alias("_at"), "_last")
+    at = F.when(left_last, F.col("left._at")).otherwise(F.col("right._at"))
+    triggered = pairs.select("left", "right", *trigger, partner.alias("_partner"), at.alias("_at"), "_last")
     nth = F.row_number().over(Window.partitionBy(*IDENTITY, "_last").orderBy("_partner"))
-    triggered = 2 * from_zero(F.col("_ordinal")) + F.when(of_left, 0).otherwise(1)
+    of_trigger = 2 * from_zero(F.col("_ordinal")) + F.when(left_last, 0).otherwise(1)
     later = F.greatest("left._timestamp", "right._timestamp")
-    return found.withColumn("_ordinal", of_both(triggered, nth)).select(
+    return triggered.withColumn("_ordinal", pair_number(of_trigger, nth)).select(
         "left", "right", later.alias("_timestamp"), *IDENTITY[:3], "_batch", "_ordinal", "_at"
     )
 
 
-def alone(join: StreamJoin, side: str, ours: DataFrame, theirs: DataFrame, pairs: DataFrame, span: Span) -> DataFrame:
+def unpaired(join: StreamJoin, side: str, own: DataFrame, other: DataFrame, pairs: DataFrame, span: Span) -> DataFrame:
     """The records of an outer side that this span closed without a partner, and those without a key, at once."""
     closed = F.lit(False) if span.time_after is None else F.col("_open_until") < span.time_after
-    leaving = ours.where(F.expr("NOT _keyed") | closed)
-    found = pairs.select(*(F.col(f"{side}.{name}").alias(name) for name in IDENTITY))
+    leaving = own.where(F.expr("NOT _keyed") | closed)
+    with_partner = pairs.select(*(F.col(f"{side}.{name}").alias(name) for name in IDENTITY))
     if span.time_before is not None:  # a pair has the time of its later record
         emitted = span.own.where(F.col("_timestamp") >= F.timestamp_micros(F.lit(span.time_before - reach(join))))
-        had = emitted.where(f"_{side} IS NOT NULL").select(f"_{side}.*")
-        found = found.unionByName(had)
-    never = leaving.join(found, list(IDENTITY), "left_anti")
-    absent = F.lit(None).cast(theirs.schema)
-    both = never.alias(side).select(
-        *(side_of(side) if name == side else absent.alias(name) for name in ("left", "right"))
+        with_partner = with_partner.unionByName(emitted.where(f"_{side} IS NOT NULL").select(f"_{side}.*"))
+    without_partner = leaving.join(with_partner, list(IDENTITY), "left_anti")
+    absent = F.lit(None).cast(other.schema)
+    both = without_partner.alias(side).select(
+        *(side_struct(side) if name == side else absent.alias(name) for name in ("left", "right"))
     )
     # Its place is where stream time passes `_open_until`, before the record that advanced stream time.
     at = F.when(F.col(f"{side}._keyed"), F.col(f"{side}._open_until") + 1).otherwise(F.col(f"{side}._at"))
@@ -174,7 +173,7 @@ def alone(join: StreamJoin, side: str, ours: DataFrame, theirs: DataFrame, pairs
     )
 
 
-def chosen(join: StreamJoin, found: DataFrame) -> DataFrame:
+def output(join: StreamJoin, emitted: DataFrame) -> DataFrame:
     """The join's columns, `PLACED`, and `_left` and `_right`."""
     key = dict(zip(*keys(join), strict=True))
     computed = [
@@ -189,6 +188,6 @@ def chosen(join: StreamJoin, found: DataFrame) -> DataFrame:
     ]
     ours = [F.col(name) for name in ("_timestamp", *IDENTITY[:3], "_batch")]
     ordinal = F.col("_ordinal").cast("bigint").alias("_ordinal")
-    return found.select(
+    return emitted.select(
         *computed, *ours, F.lit(False).alias("_deleted"), ordinal, F.col("_at").alias("_reached"), *sides
     )

@@ -33,15 +33,15 @@ from spark.operators.algebra import (
     OURS,
     PLACED,
     PRESENT,
-    among,
     col,
     cols,
     emit,
     history,
     new_records,
     rows,
+    semi_join,
 )
-from spark.operators.as_of import changed, row
+from spark.operators.as_of import as_changes, row
 from spark.operators.order import micros, stream_time
 from spark.topology.sql.ddl import quoted
 
@@ -57,45 +57,44 @@ BEFORE = -(2**63)
 
 def looked_up(lookup: Lookup, span: Span) -> DataFrame:
     """Every record that looks up in this span (`_left`), and the row it finds (`_right`; null if none)."""
-    asked = table_time(lookup, span.keep(asking(lookup, span)), span)
-    versions = known(lookup, asked, span)
-    found = span.keep(newest(lookup, asked, versions))
-    there = unforeseen(lookup, found, versions, span)
-    remembered = F.when(forgotten(lookup), F.lit(None)).otherwise(F.col("_told"))
-    return there.withColumn("_told", remembered).withColumn(
-        "_right", F.expr(f"CASE WHEN _told.{PRESENT} THEN _told.row END")
+    lookups = with_table_time(lookup, span.keep(lookups_of(lookup, span)), span)
+    versions = candidate_versions(lookup, lookups, span)
+    found = span.keep(newest(lookup, lookups, versions))
+    corrected = without_later(lookup, found, versions, span)
+    visible = F.when(beyond_history(lookup), F.lit(None)).otherwise(F.col("_version"))
+    return corrected.withColumn("_version", visible).withColumn(
+        "_right", F.expr(f"CASE WHEN _version.{PRESENT} THEN _version.row END")
     )
 
 
-def asking(lookup: Lookup, span: Span) -> DataFrame:
+def lookups_of(lookup: Lookup, span: Span) -> DataFrame:
     """The records that look up in this span: `_on0`, `_on1` and so on (the key), `_left` (the record), and times.
 
     `_time` is the record's event time, `_at` stream time at its lookup, `_seen` table time before the span; all in
     microseconds.
     """
-    [scan] = told_of(lookup)
+    [scan] = table_landing(lookup)
     new = emit(lookup.left, span).where("NOT _deleted AND _timestamp IS NOT NULL")
-    found = new if lookup.grace is None else released(lookup, new, span)
+    records = new if lookup.grace is None else released(lookup, new, span)
     on = [F.expr(text).alias(name) for text, name in zip(lookup.on, ons(lookup), strict=True)]
     left = F.struct(*cols(column.name for column in lookup.left.columns), *cols(PLACED)).alias("_left")
     seen = F.lit(span.seen.get(scan.table)).cast("bigint").alias("_seen")
     time, at = micros().alias("_time"), F.col("_reached").alias("_at")
-    return found.select(*span.apart, *on, left, time, at, seen)
+    return records.select(*span.apart, *on, left, time, at, seen)
 
 
-def table_time(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
+def with_table_time(lookup: Lookup, lookups: DataFrame, span: Span) -> DataFrame:
     """The lookups with `_known`: table time at the place of the lookup, in microseconds."""
     assert lookup.as_of is not None
     assert lookup.history is not None
     new = new_records(lookup.as_of, span)
     # Table time never exceeds greatest(_seen, _at): if the history covers every record from there, `_seen` is enough.
-    if new is None or span.is_empty(asked.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
-        return asked.withColumn("_known", F.col("_seen"))
-    keyed_of = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in lookup.as_of.key))
-    marks = keyed_of.select(*span.apart, F.col("_reached").alias("_when"), micros().alias("_mark"))
-    return (
-        beside(asked, "_at", marks, span, later=False).withColumn("_known", F.greatest("_seen", "_mark")).drop("_mark")
-    )
+    if new is None or span.is_empty(lookups.where(F.col("_time") < F.greatest("_seen", "_at") - 1000 * lookup.history)):
+        return lookups.withColumn("_known", F.col("_seen"))
+    with_key = new.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in lookup.as_of.key))
+    marks = with_key.select(*span.apart, F.col("_reached").alias("_when"), micros().alias("_mark"))
+    marked = with_mark(lookups, "_at", marks, span, later=False)
+    return marked.withColumn("_known", F.greatest("_seen", "_mark")).drop("_mark")
 
 
 def released(lookup: Lookup, new: DataFrame, span: Span) -> DataFrame:
@@ -104,21 +103,21 @@ def released(lookup: Lookup, new: DataFrame, span: Span) -> DataFrame:
     `_reached` is the stream time of the lookup, in microseconds.
     """
     assert lookup.grace is not None
-    moved = [scan for scan in lookup.left.drivers if span.has_changes(scan)]
-    if not moved:  # only a record advances stream time
+    changed = [scan for scan in lookup.left.drivers if span.has_changes(scan)]
+    if not changed:  # only a record advances stream time
         return new
     keyless = F.expr(" OR ".join(f"({text}) IS NULL" for text in lookup.on))
-    found = new.withColumn("_due", F.when(~keyless & (due(lookup) > stream_time(span)), due(lookup)))
+    records = new.withColumn("_due", F.when(~keyless & (due(lookup) > stream_time(span)), due(lookup)))
     if span.time_before is not None:
         since = F.timestamp_micros(F.lit(span.time_before - 1000 * lookup.grace))
         older = history(lookup.left, span.before).where(F.col("_timestamp") > since)
         waiting = older.where("NOT _deleted").where(~keyless)
-        found = found.unionByName(waiting.withColumn("_due", due(lookup)))
-    over = found.where(F.expr("_due IS NULL") | (F.col("_due") <= F.lit(span.time_after).cast("bigint")))
-    times = [span.records(scan).select(*span.apart, F.col("_reached").alias("_when")) for scan in moved]
+        records = records.unionByName(waiting.withColumn("_due", due(lookup)))
+    is_due = records.where(F.expr("_due IS NULL") | (F.col("_due") <= F.lit(span.time_after).cast("bigint")))
+    times = [span.records(scan).select(*span.apart, F.col("_reached").alias("_when")) for scan in changed]
     marks = reduce(DataFrame.unionByName, times).withColumn("_mark", F.col("_when"))
     passed = F.when(F.col("_due").isNull(), F.col("_reached")).otherwise(F.col("_mark"))
-    return beside(over, "_due", marks, span, later=True).withColumn("_reached", passed).select(*new.columns)
+    return with_mark(is_due, "_due", marks, span, later=True).withColumn("_reached", passed).select(*new.columns)
 
 
 def due(lookup: Lookup) -> Column:
@@ -127,105 +126,111 @@ def due(lookup: Lookup) -> Column:
     return micros() + 1000 * lookup.grace
 
 
-def known(lookup: Lookup, asked: DataFrame, span: Span) -> DataFrame:
+def candidate_versions(lookup: Lookup, lookups: DataFrame, span: Span) -> DataFrame:
     """The versions that the lookups may need; columns as in `as_versions`."""
     assert lookup.as_of is not None
-    keys = asked.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct()
-    stored = rows(lookup.right, span.keep(keys) if span.is_small else ALL, span.before)
-    there = as_versions(
-        lookup, stored.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)})
+    keys = lookups.select(*(F.col(on).alias(name) for on, name in key_pairs(lookup))).dropna().distinct()
+    rows_before = rows(lookup.right, span.keep(keys) if span.is_small else ALL, span.before)
+    stored = as_versions(
+        lookup, rows_before.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)})
     )
-    gains = new_records(lookup.as_of, span)
-    new = there.where("false") if gains is None else as_versions(lookup, changed(lookup.right, gains))
-    older = earlier(lookup, asked, there, new, span)
-    return there.unionByName(new) if older is None else there.unionByName(new).unionByName(older)
+    records = new_records(lookup.as_of, span)
+    new = stored.where("false") if records is None else as_versions(lookup, as_changes(lookup.right, records))
+    older = older_versions(lookup, lookups, stored, new, span)
+    return stored.unionByName(new) if older is None else stored.unionByName(new).unionByName(older)
 
 
-def earlier(lookup: Lookup, asked: DataFrame, stored: DataFrame, new: DataFrame, span: Span) -> DataFrame | None:
+def older_versions(
+    lookup: Lookup, lookups: DataFrame, stored: DataFrame, new: DataFrame, span: Span
+) -> DataFrame | None:
     """All versions from before the span, at the keys whose stored row may not be enough; None if there are none."""
     assert lookup.as_of is not None
-    [scan] = told_of(lookup)
+    [scan] = table_landing(lookup)
     if span.seen.get(scan.table) is None:
         return None
-    here = stored.select(*ons(lookup), F.col("_time").alias("_newest"))
-    came = new.groupBy(*ons(lookup)).agg(F.min("_time").alias("_oldest"))
-    near = asked.join(here, ons(lookup), "left_outer").join(came, ons(lookup), "left_outer")
-    unsure = near.where("(_newest IS NULL OR _newest > _time) AND (_time < _seen OR _oldest <= _seen)")
-    keys = span.keep(unsure.select(*(F.col(on).alias(name) for on, name in keyed(lookup))).dropna().distinct())
+    newest_stored = stored.select(*ons(lookup), F.col("_time").alias("_newest"))
+    oldest_new = new.groupBy(*ons(lookup)).agg(F.min("_time").alias("_oldest"))
+    bounded = lookups.join(newest_stored, ons(lookup), "left_outer").join(oldest_new, ons(lookup), "left_outer")
+    uncertain = bounded.where("(_newest IS NULL OR _newest > _time) AND (_time < _seen OR _oldest <= _seen)")
+    keys = span.keep(uncertain.select(*(F.col(on).alias(name) for on, name in key_pairs(lookup))).dropna().distinct())
     if span.is_empty(keys):
         return None
-    return as_versions(
-        lookup, changed(lookup.right, among(history(lookup.as_of, span.before), keys, lookup.right.key, span.is_small))
-    )
+    records = semi_join(history(lookup.as_of, span.before), keys, lookup.right.key, span.is_small)
+    return as_versions(lookup, as_changes(lookup.right, records))
 
 
-def as_versions(lookup: Lookup, told: DataFrame) -> DataFrame:
-    """Rows of a table as versions: the key (`_on0` and so on), `_time`, `_order`, and `_told` (since, present, row).
+def as_versions(lookup: Lookup, changes: DataFrame) -> DataFrame:
+    """Changes of a table as versions: the key (`_on0` and so on), `_time`, `_order`, `_version` (since, present, row).
 
     Times are in microseconds. `since` is the stream time from which the version exists.
     """
-    keys = [col(name).alias(on) for on, name in keyed(lookup)]
+    keys = [col(name).alias(on) for on, name in key_pairs(lookup)]
     since = F.coalesce(F.col("_reached").cast("bigint"), F.lit(BEFORE)).alias("since")
-    version = F.struct(since, F.col(PRESENT), row(lookup.right).alias("row")).alias("_told")
+    version = F.struct(since, F.col(PRESENT), row(lookup.right).alias("row")).alias("_version")
     order = F.struct(*cols(OURS), F.col("_ordinal").cast("bigint").alias("_ordinal")).alias("_order")
-    return told.where("_timestamp IS NOT NULL").select(*keys, micros().alias("_time"), order, version)
+    return changes.where("_timestamp IS NOT NULL").select(*keys, micros().alias("_time"), order, version)
 
 
-def newest(lookup: Lookup, asked: DataFrame, versions: DataFrame) -> DataFrame:
-    """The lookups, each with the newest version (`_told`) that is not newer than the record, whatever its place.
+def newest(lookup: Lookup, lookups: DataFrame, versions: DataFrame) -> DataFrame:
+    """The lookups, each with the newest version (`_version`) that is not newer than the record, whatever its place.
 
     `_newer` is the stream time (microseconds) from which a newer version than the record's exists; null if none.
     """
     by_time = Window.partitionBy(*ons(lookup)).orderBy("_time", F.col("_left").isNotNull(), "_order")
-    until = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    behind = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    both = asked.unionByName(versions, allowMissingColumns=True)
-    newer, last = F.min("_told.since").over(behind), F.last("_told", ignorenulls=True).over(until)
-    return both.withColumns({"_newer": newer, "_told": last}).where("_left IS NOT NULL").drop("_order")
+    up_to = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    following = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    both = lookups.unionByName(versions, allowMissingColumns=True)
+    newer, last = F.min("_version.since").over(following), F.last("_version", ignorenulls=True).over(up_to)
+    return both.withColumns({"_newer": newer, "_version": last}).where("_left IS NOT NULL").drop("_order")
 
 
-def unforeseen(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
-    """The lookups with `_told` corrected where that version came after the lookup: all versions of the key are read."""
-    if span.is_empty(found.where("_told.since > _at")):
+def without_later(lookup: Lookup, found: DataFrame, versions: DataFrame, span: Span) -> DataFrame:
+    """The lookups with `_version` replaced where that version arrived after the lookup.
+
+    The newest version that existed at the lookup replaces it; this reads all versions of the key.
+    """
+    if span.is_empty(found.where("_version.since > _at")):
         return found
     keys = [F.col(on).alias(f"{on}_of") for on in ons(lookup)]
-    then = versions.select(*keys, F.col("_time").alias("_then"), "_order", F.col("_told").alias("_version"))
-    visible = "_told.since > _at AND _then <= _time AND _version.since <= _at"
-    seen = F.expr(" AND ".join([*(f"{on} = {on}_of" for on in ons(lookup)), visible]))
-    one = [F.col(f"_left.{name}").alias(name) for name in IDENTITY]
-    pairs = found.select("_told", *ons(lookup), "_time", "_at", *one, F.struct("*").alias("_asked"))
-    best = pairs.join(then, seen, "left_outer").groupBy(*IDENTITY)
-    each = best.agg(F.first("_asked").alias("_asked"), F.max_by("_version", "_order").alias("_version"))
-    told = F.when(F.expr("_asked._told.since > _asked._at"), F.col("_version")).otherwise(F.col("_asked._told"))
-    return each.select("_asked.*", told.alias("_seen_now")).drop("_told").withColumnRenamed("_seen_now", "_told")
+    others = versions.select(*keys, F.col("_time").alias("_other_time"), "_order", F.col("_version").alias("_other"))
+    existed = "_version.since > _at AND _other_time <= _time AND _other.since <= _at"
+    on = F.expr(" AND ".join([*(f"{on} = {on}_of" for on in ons(lookup)), existed]))
+    identity = [F.col(f"_left.{name}").alias(name) for name in IDENTITY]
+    pairs = found.select("_version", *ons(lookup), "_time", "_at", *identity, F.struct("*").alias("_lookup"))
+    of_lookup = pairs.join(others, on, "left_outer").groupBy(*IDENTITY)
+    best = of_lookup.agg(F.first("_lookup").alias("_lookup"), F.max_by("_other", "_order").alias("_other"))
+    is_later = F.expr("_lookup._version.since > _lookup._at")
+    version = F.when(is_later, F.col("_other")).otherwise(F.col("_lookup._version"))
+    replaced = best.select("_lookup.*", version.alias("_replaced"))
+    return replaced.drop("_version").withColumnRenamed("_replaced", "_version")
 
 
-def forgotten(lookup: Lookup) -> Column:
+def beyond_history(lookup: Lookup) -> Column:
     """True if the history does not cover the record and a newer version of its key exists at its lookup."""
     assert lookup.history is not None
     beyond = F.col("_time") < F.col("_known") - 1000 * lookup.history
     return beyond & (F.col("_newer") <= F.col("_at"))
 
 
-def beside(asked: DataFrame, at: str, marks: DataFrame, span: Span, later: bool) -> DataFrame:
-    """As-of join: adds `_mark`, the least mark at or after each row's time in column `at` (`later`).
+def with_mark(lookups: DataFrame, time: str, marks: DataFrame, span: Span, later: bool) -> DataFrame:
+    """As-of join: adds `_mark`, the least mark at or after each row's time in column `time` (`later`).
 
     Without `later`, the greatest mark at or before it. A null time has no mark. Only distinct times are sorted.
     """
     by = list(span.apart)
-    times = asked.select(*by, F.col(at).alias("_when"), F.lit(None).cast("bigint").alias("_mark"))
+    times = lookups.select(*by, F.col(time).alias("_when"), F.lit(None).cast("bigint").alias("_mark"))
     every = times.unionByName(marks.select(*by, "_when", "_mark").where("_when IS NOT NULL")).distinct()
     order = Window.partitionBy(*by, F.lit(0)).orderBy("_when")
     if later:
         mark = F.min("_mark").over(order.rangeBetween(Window.currentRow, Window.unboundedFollowing))
     else:
         mark = F.max("_mark").over(order.rangeBetween(Window.unboundedPreceding, Window.currentRow))
-    found = every.withColumn("_beside", mark).where("_mark IS NULL")
-    marked = found.where("_when IS NOT NULL").select(*by, F.col("_when").alias(at), F.col("_beside").alias("_mark"))
-    return asked.join(marked, [*by, at], "left_outer")
+    marked = every.withColumn("_as_of", mark).where("_mark IS NULL AND _when IS NOT NULL")
+    by_time = marked.select(*by, F.col("_when").alias(time), F.col("_as_of").alias("_mark"))
+    return lookups.join(by_time, [*by, time], "left_outer")
 
 
-def told_of(lookup: Lookup) -> tuple[Scan, ...]:
+def table_landing(lookup: Lookup) -> tuple[Scan, ...]:
     """The landing whose records make the table."""
     assert lookup.as_of is not None
     return lookup.as_of.drivers
@@ -236,6 +241,6 @@ def ons(lookup: Lookup) -> list[str]:
     return [f"_on{i}" for i in range(len(lookup.on))]
 
 
-def keyed(lookup: Lookup) -> list[tuple[str, str]]:
+def key_pairs(lookup: Lookup) -> list[tuple[str, str]]:
     """Pairs of a column that holds the lookup key and the table's key column."""
     return list(zip(ons(lookup), lookup.right.key, strict=True))

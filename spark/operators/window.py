@@ -22,14 +22,14 @@ from spark.operators.aggregate import NEWEST, in_a_group
 from spark.operators.algebra import (
     OURS,
     PRESENT,
-    among,
     cols,
     dropped,
+    dropped_by,
     emit,
     history,
     is_idle,
     present,
-    refused,
+    semi_join,
     touched,
 )
 from spark.operators.order import millis, stream_time
@@ -58,22 +58,22 @@ def changed(window: Window, span: Span) -> DataFrame:
     members = in_sliding_windows(window, span) if window.kind == "sliding" else in_time_windows(window, span)
     if window.suppressed:
         passed = millis(F.lit(span.time_after).cast("bigint")) - window.grace
-        found = members.where(~is_open(window, passed))
+        members = members.where(~is_open(window, passed))
     else:
         members = span.keep(members)
-        gained = members.where("_new").select(*cols(window.by), "_start").distinct()
-        found = among(members, gained, (*window.by, "_start"), span.is_small)
-    return computed(window, found).withColumn(PRESENT, F.lit(True))
+        with_new = members.where("_new").select(*cols(window.by), "_start").distinct()
+        members = semi_join(members, with_new, (*window.by, "_start"), span.is_small)
+    return computed(window, members).withColumn(PRESENT, F.lit(True))
 
 
-def begun(window: Window, beginning: Span) -> DataFrame:
+def initial_rows(window: Window, beginning: Span) -> DataFrame:
     """The rows after the first span, before which the table was empty. Columns as in `rows`."""
     return present(changed(window, beginning))
 
 
 @dropped.register(Window)
 def _(window: Window, span: Span) -> DataFrame:
-    return refused(emit(window.source, span), reason(window, span))
+    return dropped_by(emit(window.source, span), reason(window, span))
 
 
 def is_open(window: Window, passed: Column) -> Column:
@@ -104,17 +104,17 @@ def accepted(window: Window, span: Span) -> DataFrame:
     return new.withColumns({"_at": F.unix_millis("_timestamp"), "_passed": millis(stream_time(span)) - window.grace})
 
 
-def arrived(window: Window, span: Span) -> DataFrame:
+def candidates(window: Window, span: Span) -> DataFrame:
     """The records that may be in an open window, with `_at`, `_passed` (milliseconds) and `_new` (false: older)."""
-    found = accepted(window, span).withColumn("_new", F.lit(True))
+    records = accepted(window, span).withColumn("_new", F.lit(True))
     if span.time_before is not None:
         passed = millis(F.lit(span.time_before).cast("bigint")) - window.grace
         since = F.timestamp_millis(passed - window.size - 1)
         older = history(window.source, span.before).where(F.col("_timestamp") >= since)
         older = older.where(F.expr(f"NOT _deleted AND {in_a_group(window)}") & (F.unix_millis("_timestamp") >= 0))
         older = older.withColumns({"_at": F.unix_millis("_timestamp"), "_passed": passed, "_new": F.lit(False)})
-        found = found.unionByName(older)
-    return found
+        records = records.unionByName(older)
+    return records
 
 
 def in_time_windows(window: Window, span: Span) -> DataFrame:
@@ -122,8 +122,8 @@ def in_time_windows(window: Window, span: Span) -> DataFrame:
     last = F.col("_at") - F.col("_at") % window.advance
     first = F.greatest(F.col("_at") - window.size + window.advance, F.lit(0))
     starts = F.sequence(first - first % window.advance, last, F.lit(window.advance).cast("bigint"))
-    found = arrived(window, span).withColumn("_start", F.explode(starts))
-    return found.withColumn("_end", F.col("_start") + window.size).where(is_open(window, F.col("_passed")))
+    members = candidates(window, span).withColumn("_start", F.explode(starts))
+    return members.withColumn("_end", F.col("_start") + window.size).where(is_open(window, F.col("_passed")))
 
 
 def in_sliding_windows(window: Window, span: Span) -> DataFrame:
@@ -132,24 +132,24 @@ def in_sliding_windows(window: Window, span: Span) -> DataFrame:
     A record makes two windows, if they are open at its place. One ends at the record's time, or begins in 1970. The
     other begins one millisecond after the record, and exists once it holds a record.
     """
-    records = span.keep(arrived(window, span))
+    records = span.keep(candidates(window, span))
     end = (F.col("_start") + window.size).alias("_end")
     starts = F.explode(F.array(F.greatest(F.col("_at") - window.size, F.lit(0)), F.col("_at") + 1)).alias("_start")
     made = records.select(*cols(window.by), starts, "_passed", "_new").select("*", end)
     made = made.where(is_open(window, F.col("_passed")))
     windows = made.groupBy(*cols(window.by), "_start", "_end").agg(F.bool_or("_new").alias("_made"))
-    found = records.join(windows, list(window.by)).where(F.col("_at").between(F.col("_start"), F.col("_end")))
-    return found.where(is_open(window, F.col("_passed"))).withColumn("_new", F.expr("_new OR _made"))
+    members = records.join(windows, list(window.by)).where(F.col("_at").between(F.col("_start"), F.col("_end")))
+    return members.where(is_open(window, F.col("_passed"))).withColumn("_new", F.expr("_new OR _made"))
 
 
 def computed(window: Window, members: DataFrame) -> DataFrame:
     """One row per group and window; event time and coordinates are those of its newest record."""
     aggregates = [F.expr(text).alias(name) for name, text in window.select]
     newest = F.expr(NEWEST.text).alias(NEWEST.name)
-    found = members.groupBy(*cols(window.by), "_start", "_end").agg(*aggregates, newest)
+    groups = members.groupBy(*cols(window.by), "_start", "_end").agg(*aggregates, newest)
     bounds = [
         F.timestamp_millis(name).alias(column.name)
         for name, column in zip(("_start", "_end"), WINDOW_BOUNDS, strict=True)
     ]
     ours = [F.col(f"{NEWEST.name}.{name}").alias(name) for name in OURS]
-    return found.select(*cols(window.by), *bounds, *cols(name for name, _ in window.select), *ours)
+    return groups.select(*cols(window.by), *bounds, *cols(name for name, _ in window.select), *ours)

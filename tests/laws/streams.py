@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from spark.engine.advance import stored_records
 from spark.engine.inputs.stream_time import Arrived, Clock, advance_clock
 from spark.operators.algebra import cols, dropped
-from spark.operators.order import reached
+from spark.operators.order import with_reached
 from spark.testing import computed
 from spark.topology.columns import Column
 from spark.topology.nodes import Node, Records, Scan, StreamJoin
@@ -344,7 +344,7 @@ class Spans:
 
     def records(self, scan: Scan) -> DataFrame:
         """The new records of a topic."""
-        return reached(self.new[scan.table])
+        return with_reached(self.new[scan.table])
 
 
 def spans(session: SparkSession, kind: Kind, cases: Sequence[Case]) -> Spans:

@@ -121,10 +121,10 @@ def nothing(frame: DataFrame) -> DataFrame:
 
 def still(side: Node) -> Callable[[Node, Span], DataFrame | None]:
     """One side of a join never moves."""
-    kept = join.kept
+    cached_touched = join.cached_touched
 
     def unless_still(of: Node, span: Span) -> DataFrame | None:
-        return None if of == side else kept(of, span)
+        return None if of == side else cached_touched(of, span)
 
     return unless_still
 
@@ -135,9 +135,9 @@ def without_deletes(node: Node, span: Span) -> DataFrame | None:
 
 
 def with_left_alone(
-    node: Join, left: DataFrame, right: DataFrame, either: Callable[..., DataFrame] = join.either
+    node: Join, left: DataFrame, right: DataFrame, outer_joined: Callable[..., DataFrame] = join.outer_joined
 ) -> DataFrame:
-    return either(node, left, right).join(left.select(*node.key), list(node.key), "left_semi")
+    return outer_joined(node, left, right).join(left.select(*node.key), list(node.key), "left_semi")
 
 
 def by_smallest_offset(node: Latest, records: DataFrame, newest: Callable[..., DataFrame] = latest.newest) -> DataFrame:
@@ -153,7 +153,7 @@ BUGS = {
         aggregate, "previous", lambda *given: nothing(previous(*given)), "fold", "soundness"
     ),
     "an extreme stands when its row leaves": Bug(
-        aggregate, "left", lambda _: F.lit(False), "fold of extremes", "agreement"
+        aggregate, "lost_extreme", lambda _: F.lit(False), "fold of extremes", "agreement"
     ),
     "the group that a row is in now is forgotten": Bug(
         aggregate, "present", lambda frame: nothing(frame).drop(PRESENT), "aggregate", "soundness"
@@ -166,15 +166,15 @@ BUGS = {
         "agreement",
     ),
     "a row with a null is in a group": Bug(aggregate, "in_a_group", lambda _: "true", "aggregate", "reference"),
-    "the right side of a join is ignored": Bug(join, "kept", still(table("b")), "fk left", "soundness"),
-    "the left side of a join is ignored": Bug(join, "kept", still(table("a")), "fk left", "soundness"),
+    "the right side of a join is ignored": Bug(join, "cached_touched", still(table("b")), "fk left", "soundness"),
+    "the left side of a join is ignored": Bug(join, "cached_touched", still(table("a")), "fk left", "soundness"),
     "a join looks up as things were before": Bug(
         laws, "touched", lambda node, span: touched(node, Stale(span)), "fk inner", "agreement"
     ),
     "a moved foreign key is not looked up": Bug(
         join,
-        "looked_up",
-        lambda *given, looked_up=join.looked_up: nothing(looked_up(*given)),
+        "lookup_keys",
+        lambda *given, lookup_keys=join.lookup_keys: nothing(lookup_keys(*given)),
         "fk inner",
         "agreement",
     ),
@@ -194,13 +194,13 @@ BUGS = {
     ),
     "an outer join does not follow its right side": Bug(
         join,
-        "on_both_sides",
-        lambda node, left, _, span, both=join.on_both_sides: both(node, left, None, span),
+        "outer_touched",
+        lambda node, left, _, span, both=join.outer_touched: both(node, left, None, span),
         "pk outer",
         "soundness",
     ),
     "an outer join has no row that only the right side has": Bug(
-        join, "either", with_left_alone, "pk outer", "reference"
+        join, "outer_joined", with_left_alone, "pk outer", "reference"
     ),
     "a row that leaves a filter is not told": Bug(
         select,
@@ -218,7 +218,7 @@ BUGS = {
         "reference",
     ),
     "the order of offsets is turned round": Bug(latest, "newest", by_smallest_offset, "latest", "reference"),
-    "a lookup at some keys finds others too": Bug(scan, "at", lambda frame, *_: frame, "scan", "locality"),
+    "a lookup at some keys finds others too": Bug(scan, "at_keys", lambda frame, *_: frame, "scan", "locality"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.operators import as_of as seen_as_of
+from spark.operators import as_of as as_of_changes
 from spark.operators import lookup, order, stream_join, versioned
 from spark.operators.algebra import PRESENT
 from tests.laws import streams
@@ -86,7 +86,7 @@ def since_history(span: streams.Spans, scan: Scan) -> DataFrame:
     """Records with the time that their partition reached since its beginning."""
     old = span.before.read[scan.table].withColumn("_was", F.lit(True))
     new = span.new[scan.table].withColumn("_was", F.lit(False))
-    return order.reached(old.unionByName(new)).where("NOT _was").drop("_was")
+    return order.with_reached(old.unionByName(new)).where("NOT _was").drop("_was")
 
 
 def each_alone(records: DataFrame) -> DataFrame:
@@ -137,8 +137,8 @@ BUGS = {
     ),
     "a record that had a pair earlier is emitted alone": Bug(
         stream_join,
-        "alone",
-        lambda join, side, ours, theirs, pairs, span, alone=stream_join.alone: alone(
+        "unpaired",
+        lambda join, side, ours, theirs, pairs, span, unpaired=stream_join.unpaired: unpaired(
             join, side, ours, theirs, pairs, replace(span, own=never(span.own))
         ),
         "outer, symmetric",
@@ -146,8 +146,8 @@ BUGS = {
     ),
     "a record that has a pair now is emitted alone": Bug(
         stream_join,
-        "alone",
-        lambda join, side, ours, theirs, pairs, span, alone=stream_join.alone: alone(
+        "unpaired",
+        lambda join, side, ours, theirs, pairs, span, unpaired=stream_join.unpaired: unpaired(
             join, side, ours, theirs, never(pairs), span
         ),
         "left, asymmetric",
@@ -164,16 +164,16 @@ BUGS = {
     "a stream is before a table that reached the same time": Bug(lookup, "LEFT", -1, "table, left", "records"),
     "a row that was deleted is still found": Bug(
         lookup,
-        "changed",
-        lambda right, told, changed=seen_as_of.changed: changed(right, told).withColumn(PRESENT, F.lit(True)),
+        "as_changes",
+        lambda right, new, as_changes=as_of_changes.as_changes: as_changes(right, new).withColumn(PRESENT, F.lit(True)),
         "table, inner",
         "records",
     ),
     "the greatest time is that since the topic's beginning": Bug(
         streams.Spans, "records", since_history, "table, left", "records"
     ),
-    "a record stands at its own time": Bug(streams, "reached", each_alone, "table, left", "records"),
-    "partitions are no queues of their own": Bug(streams, "reached", by_topic, "outer, symmetric", "records"),
+    "a record stands at its own time": Bug(streams, "with_reached", each_alone, "table, left", "records"),
+    "partitions are no queues of their own": Bug(streams, "with_reached", by_topic, "outer, symmetric", "records"),
     "a record without a value moves no time": Bug(
         order,
         "micros",
@@ -186,12 +186,12 @@ BUGS = {
 
 def at_its_place(
     join: Lookup,
-    asked: DataFrame,
-    told: DataFrame,
+    lookups: DataFrame,
+    versions: DataFrame,
     newest: Callable[..., DataFrame] = versioned.newest,
 ) -> DataFrame:
     """Every record looks up as of the greatest time of all."""
-    return newest(join, asked.withColumn("_time", F.lit(2**62)), told)
+    return newest(join, lookups.withColumn("_time", F.lit(2**62)), versions)
 
 
 def passed_by(
@@ -214,16 +214,16 @@ VERSIONED_BUGS = {
         versioned, "newest", at_its_place, "versioned-left", "records"
     ),
     "a version is found that comes later": Bug(
-        versioned, "unforeseen", lambda *given: given[1], "versioned-inner", "records"
+        versioned, "without_later", lambda *given: given[1], "versioned-inner", "records"
     ),
-    "an earlier version is forgotten": Bug(versioned, "earlier", lambda *_: None, "versioned-left", "records"),
+    "an earlier version is forgotten": Bug(versioned, "older_versions", lambda *_: None, "versioned-left", "records"),
     "the history has no end": Bug(
-        versioned, "forgotten", lambda _: F.lit(False), "versioned-left, of a short history", "records"
+        versioned, "beyond_history", lambda _: F.lit(False), "versioned-left, of a short history", "records"
     ),
     "the history is counted from the time reached": Bug(
         versioned,
-        "table_time",
-        lambda _, asked, *__: asked.withColumn("_known", F.col("_at")),
+        "with_table_time",
+        lambda _, lookups, *__: lookups.withColumn("_known", F.col("_at")),
         "versioned-left, of a short history",
         "records",
     ),

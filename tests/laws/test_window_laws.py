@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark.operators.algebra import PRESENT, dropped, touched
-from spark.operators.order import reached
+from spark.operators.order import with_reached
 from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.nodes import ClosedSessions, Records, Scan, Window, WindowKind
 from spark.topology.sql.fold import Fold
@@ -270,7 +270,7 @@ class Worlds:
 
     def records(self, scan: Scan) -> DataFrame:  # noqa: ARG002
         """The new records."""
-        return reached(self.new)
+        return with_reached(self.new)
 
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002
         """They have."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.order import reached
+from spark.operators.order import with_reached
 from spark.topology.columns import Column
 from spark.topology.nodes import Scan
 
@@ -160,7 +160,7 @@ class Moves:
 
     def records(self, scan: Scan) -> DataFrame:
         """The records of the later batches."""
-        return reached(self.after.decoded(scan).where(F.col("_batch") > 1))
+        return with_reached(self.after.decoded(scan).where(F.col("_batch") > 1))
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.operators.order import reached
+from spark.operators.order import with_reached
 from tests.tables import table, with_ours
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DrawnSpan:
 
     def records(self, scan: Scan) -> DataFrame:
         """The drawn new records of a landing."""
-        return reached(decoded(self.changed[scan.table]))
+        return with_reached(decoded(self.changed[scan.table]))
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:  # noqa: ARG002  # the protocol's
         """A batch is taken whole."""

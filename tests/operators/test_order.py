@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.operators.order import LEFT, RIGHT, TABLE, of_both, place, reached, stream_time
+from spark.operators.order import LEFT, RIGHT, TABLE, pair_number, place, stream_time, with_reached
 from tests.operators.drawn import Drawn, DrawnSpan
 from tests.simulation import later, visited
 
@@ -62,7 +62,9 @@ def frame(session: SparkSession, cases: list[Case], rank: int) -> DataFrame:
     arrays = [pa.array(values) for values in zip(*random.Random(rank).sample(found, len(found)), strict=True)]
     records = session.createDataFrame(pa.table(dict(zip(names, arrays, strict=True))))
     timed = records.withColumn("_timestamp", F.timestamp_micros("micros")).withColumn("_ordinal", F.lit(0))
-    return reached(timed).select("case", "time", "_topic", "_partition", "_offset", "_reached", place(rank).alias("at"))
+    return with_reached(timed).select(
+        "case", "time", "_topic", "_partition", "_offset", "_reached", place(rank).alias("at")
+    )
 
 
 def test_the_place_of_a_record_is_where_the_smallest_head_is_taken(session: SparkSession) -> None:
@@ -97,7 +99,9 @@ def test_a_number_of_two_is_in_the_order_of_both_and_told_apart_from_every_other
     some = [0, 1, 2, 15, 16, 2**16 - 1, 2**16, 2**41, 2**42 - 1, 2**42, 2**59]
     pairs = sorted((one, other) for one in some for other in some[:8])
     frame = session.createDataFrame(pairs, "one bigint, other bigint")
-    found = [row[0] for row in frame.orderBy("one", "other").select(of_both(F.col("one"), F.col("other"))).collect()]
+    found = [
+        row[0] for row in frame.orderBy("one", "other").select(pair_number(F.col("one"), F.col("other"))).collect()
+    ]
     assert len(set(found)) == len(pairs)
     assert all(0 <= number < 2**59 for number in found)
     short = [number for number, (one, other) in zip(found, pairs, strict=True) if one < 2**42 and other < 2**16]

@@ -13,7 +13,7 @@ from spark.engine.errors import ChangesExpired
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
 from spark.operators.algebra import OURS, col, cols
-from spark.operators.order import micros, reached, told_apart
+from spark.operators.order import micros, with_ordinals, with_reached
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class DeltaSnapshot:
         # Delta cannot read changes across a change of columns, so they begin with the commit that replaced the table.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
         rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
-        first = told_apart(rows, scan.key)
+        first = with_ordinals(rows, scan.key)
         return first if since == version else first.unionByName(recorded(scan, self.feed(scan, since + 1)))
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
@@ -216,7 +216,7 @@ def placed(scan: Scan, records: DataFrame) -> DataFrame:
     A stored stream has it in its rows since another table first read the stream.
     """
     if scan.landing:
-        return reached(records)
+        return with_reached(records)
     return records.withColumn("_reached", F.coalesce(F.col("_reached"), micros()))
 
 
@@ -229,7 +229,7 @@ def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
     told = feed.where("_change_type <> 'update_preimage'")
     batch = F.col("_commit_version").alias("_batch")
-    return told_apart(told.select(*values, *cols(OURS), batch, deleted.alias("_deleted")), scan.key)
+    return with_ordinals(told.select(*values, *cols(OURS), batch, deleted.alias("_deleted")), scan.key)
 
 
 def inserted() -> Column:

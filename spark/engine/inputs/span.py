@@ -13,7 +13,7 @@ from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, pl
 from spark.engine.log.position import Position
 from spark.engine.log.stored_table import ChangedVersion
 from spark.operators.algebra import PRESENT, cols
-from spark.operators.order import reached
+from spark.operators.order import with_reached
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class IncrementalSpan:
             InputChanged: somebody else changed the input, or it was computed anew or replaced.
         """
         if not scan.appended:
-            return reached(self._table_records(scan), scan.by_time)
+            return with_reached(self._table_records(scan), scan.by_time)
         batches = []
         for commit in self._changed[scan.table]:
             if commit.position is None:
@@ -279,4 +279,4 @@ class InitialSpan:
         """Return all records of a stream, or all changes of a stored table as records: `PLACED`."""
         if scan.appended:
             return placed(scan, self.after.appended(scan))
-        return reached(self.after.changelog(scan), scan.by_time)
+        return with_reached(self.after.changelog(scan), scan.by_time)
