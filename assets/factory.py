@@ -13,7 +13,6 @@ import dagster as dg
 from assets import checks, metadata
 from assets.beta import beta
 from assets.gates import Refused, SuiteGate
-from assets.lag import began, in_transactions
 from assets.retries import retried
 from assets.specs import (
     TOPOLOGY_TAG,
@@ -36,6 +35,7 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.position import State
 from spark.engine.publish import group, publish, unsent
 from spark.engine.repair import step_or_rebuild
+from spark.engine.status import describe_first_offsets, in_transactions
 from spark.engine.sync import concerning, release, waiting
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
@@ -237,7 +237,7 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         yield _materialized(path, positions.read(path, name), metadata.of_landing(landed, lag, kept))
         yield checks.accounted(counted(lakehouse, topology, source))
         at = landed.position
-        yield checks.whole(at.gaps, began(source.topic, at.floor), at.cleaned)
+        yield checks.whole(at.gaps, describe_first_offsets(source.topic, at.floor), at.cleaned)
 
     return landing
 

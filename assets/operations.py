@@ -13,7 +13,6 @@ import dagster as dg
 from assets import metadata
 from assets.failures import LASTING, PASSING
 from assets.gates import gates
-from assets.lag import looked, with_counts
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
 from assets.suites import Suite
@@ -23,6 +22,7 @@ from spark.engine.errors import CannotRestore
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import Audited, Unprovable, audit, audits, rebuild
 from spark.engine.restore import restore
+from spark.engine.status import observe, with_counts
 from spark.engine.step import Stepped
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
@@ -73,10 +73,10 @@ def _status(topology: Topology) -> dg.JobDefinition:
     )
     def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
         with retried():
-            _, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
-            found = with_counts(tidetable.lakehouse, topology, found)
-        for one in found:
-            yield _observed(topology, one.table, metadata.of_standing(one))
+            _, statuses = observe(tidetable.lakehouse, tidetable.doors().kafka, topology)
+            statuses = with_counts(tidetable.lakehouse, topology, statuses)
+        for status in statuses:
+            yield _observed(topology, status.table, metadata.of_status(status))
         yield DONE
 
     return _job(topology, "status", look, "Say where everything stands.")

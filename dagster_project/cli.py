@@ -24,7 +24,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table as Grid
 
 from assets.failures import LASTING, PASSING, lost
-from assets.lag import fingerprint, looked, standings, with_counts
 from assets.suites import BrokenSuite
 from dagster_project import project, told
 from dagster_project.discover import BrokenTopology, gates_of, topologies
@@ -41,6 +40,7 @@ from spark.engine.publish import Published, publish
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.repair import Audited, audit, audits, rebuild, step_or_rebuild
 from spark.engine.restore import restore
+from spark.engine.status import fingerprint, observe, statuses, with_counts
 from spark.engine.step import Stepped
 from spark.engine.tick import Told, tick
 from spark.topology.nodes import LANDING
@@ -48,11 +48,11 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assets.lag import Standing
     from dagster_project.told import Json
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
     from resources.tidetable import Tidetable
+    from spark.engine.status import TableStatus
     from spark.topology import Topology
     from spark.topology.topology import Source, Table
 
@@ -190,8 +190,8 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
     for topology in [topology_of(name) for name in names] or loaded(broken):
         stands, trouble = _stands(lakehouse, kafka, topology)
         stands = with_counts(lakehouse, topology, stands)
-        found[topology.name] = [told.standing_json(standing) for standing in stands]
-        grids += [*told.standing_shown(topology.name, stands, positions), *([trouble] if trouble else [])]
+        found[topology.name] = [told.status_json(standing) for standing in stands]
+        grids += [*told.render_statuses(topology.name, stands, positions), *([trouble] if trouble else [])]
     left_out: list[Json] = [str(one) for one in broken]
     say(as_json, {"engine": engine, "broker": address(tidetable), "topologies": found, "left_out": left_out}, *grids)
     if broken:
@@ -497,11 +497,11 @@ def replay_(name: str, as_json: bool) -> None:
 def gaps(name: str, as_json: bool) -> None:
     """List what was gone before it was read, where on_data_loss="ledger" went on without it. Starts nothing."""
     topology, part = named(name, lambda topology: [*topics(topology), *tables(topology)])
-    stands = standings(Settings.from_environment().tidetable().lakehouse, topology, None)
+    stands = statuses(Settings.from_environment().tidetable().lakehouse, topology, None)
     chosen = [one for one in stands if part is None or one.table.removeprefix(LANDING) == part]
     some = any(one.gaps for one in chosen)
     grid = told.gaps_grid(topology.name, chosen) if some else "no gaps in what has landed"
-    broken = [told.failure(one.trouble) for one in chosen if one.trouble is not None]
+    broken = [told.failure(one.log_error) for one in chosen if one.log_error is not None]
     say(as_json, told.missing_json(chosen), grid, *told.beginnings(topology.name, chosen), *broken)
     if broken:
         raise click.exceptions.Exit(1)
@@ -526,9 +526,9 @@ def follow_(tidetable: Tidetable, topology: Topology, interval: float, as_json: 
     last, at = "", 0.0
     while True:
         try:
-            ends, found = looked(tidetable.lakehouse, tidetable.doors().kafka, topology)
+            ends, found = observe(tidetable.lakehouse, tidetable.doors().kafka, topology)
             now = fingerprint(ends, found)
-            if any(standing.behind for standing in found) and (now != last or time.monotonic() - at > AGAIN):
+            if any(standing.is_lagging for standing in found) and (now != last or time.monotonic() - at > AGAIN):
                 last, at = now, time.monotonic()
                 ticked(tidetable, topology, as_json)
         except (RetriesExceeded, SparkConnectGrpcException) as error:
@@ -642,12 +642,12 @@ def _listed(topology: Topology, parts: Callable[[Topology], list[str]]) -> str:
     return ", ".join(f"{topology.name}.{part}" for part in dict.fromkeys(parts(topology)))
 
 
-def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tuple[list[Standing], str | None]:
+def _stands(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> tuple[list[TableStatus], str | None]:
     """The state of every landing and table, against the topics if Kafka answers; otherwise with the reason why not."""
     trouble = None
     if kafka is not None:
         try:
-            return looked(lakehouse, kafka, topology)[1], None
+            return observe(lakehouse, kafka, topology)[1], None
         except (KafkaUnavailable, TopicMissing) as error:
             trouble = str(error)
-    return standings(lakehouse, topology, None), trouble
+    return statuses(lakehouse, topology, None), trouble

@@ -11,13 +11,12 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from assets.lag import began, held_back, metrics, moment
-from assets.lag import told as held
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
 from spark.engine.publish import Published
 from spark.engine.quarantine import Redecoded
 from spark.engine.repair import Audited, Unprovable
+from spark.engine.status import describe_first_offsets, describe_held, describe_waiting, metrics, utc_text
 from spark.engine.step import Stepped
 from spark.topology.nodes import LANDING
 
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from assets.gates import Verdict
-    from assets.lag import Standing
     from spark.engine.check import Checked
     from spark.engine.late import Dropped, Late
     from spark.engine.position import Position, State
     from spark.engine.quarantine import Undecodable
+    from spark.engine.status import TableStatus
     from spark.engine.sync import Waiting
     from spark.engine.tick import Ticked
 
@@ -110,7 +109,7 @@ def skipped(what: str) -> str:
 
 def waits(what: Waiting) -> str:
     """The line of records that a tick held back."""
-    return f"[yellow]held      [/] {escape(held(what))}"
+    return f"[yellow]held      [/] {escape(describe_waiting(what))}"
 
 
 def _line(outcome: str, table: str, what: str, seconds: float) -> str:
@@ -131,58 +130,58 @@ def verdict(audited: Audited | Unprovable) -> str:
     return f"[red]differs[/]    {dotted(audited.table):<36} {told}, [red]{audited.differing} keys differ[/]:\n{wrong}"
 
 
-def standing_shown(topology: str, standings: Sequence[Standing], positions: bool = False) -> list[str | Grid]:
+def render_statuses(topology: str, statuses: Sequence[TableStatus], positions: bool = False) -> list[str | Grid]:
     """The state of all landings and tables: a grid of numbers, and a line for everything that needs words.
 
     `positions` adds the position of each table.
     """
     grid = _grid("table", "version", "lag", "records", "quarantine", "dropped", "gaps", "published")
     notes: list[str] = []
-    for standing in standings:
-        state, table = standing.state, dotted(f"{topology}/{standing.table}")
+    for status in statuses:
+        state, table = status.state, dotted(f"{topology}/{status.table}")
         never = state is None or state.position.n == 0
-        counted = standing.counted
+        counted = status.counted
         quarantined = 0 if counted is None else counted.quarantined
-        missing = sum(gap.width for gap in standing.gaps)
+        missing = sum(gap.width for gap in status.gaps)
         grid.add_row(
             table,
             "never" if never or state is None else str(state.version),
-            "unknown" if standing.lag is None else str(sum(standing.lag.values())),
+            "unknown" if status.lag is None else str(sum(status.lag.values())),
             "" if counted is None else str(counted.records),
             "" if counted is None else f"[red]{quarantined}[/]" if quarantined else "0",
             str(sum(state.position.dropped.values()) or "") if state is not None else "",
             f"[red]{missing}[/]" if missing else "",
-            _published(standing),
+            _published(status),
         )
-        notes += [f"  {table}: {note}" for note in _notes(standing, positions)]
+        notes += [f"  {table}: {note}" for note in _notes(status, positions)]
     return [grid, *map(escape, notes)]
 
 
-def _notes(standing: Standing, positions: bool) -> list[str]:
+def _notes(status: TableStatus, positions: bool) -> list[str]:
     """What the grid of numbers does not show of a landing or a table, a line each."""
-    topic = standing.table.removeprefix(LANDING)
+    topic = status.table.removeprefix(LANDING)
     notes = [
-        standing.trouble or "",
-        f"refused: {_short(standing.refused)}" if standing.refused else "",
-        f"waits for {', '.join(standing.waiting_for).replace(LANDING, 'landing ')}" if standing.waiting_for else "",
-        held_back(standing),
-        "has not taken what was decoded again" if standing.redecoded else "",
-        began(topic, standing.floor),
+        status.log_error or "",
+        f"refused: {_short(status.refused)}" if status.refused else "",
+        f"waits for {', '.join(status.waiting_for).replace(LANDING, 'landing ')}" if status.waiting_for else "",
+        describe_held(status),
+        "has not taken what was decoded again" if status.redecoded else "",
+        describe_first_offsets(topic, status.first_offsets),
     ]
-    if standing.counted is not None:
-        notes += [f"wrong: {what}" for what in standing.counted.wrong]
-        notes += [f"{count} in quarantine: {why}" for why, count in standing.counted.reasons.items()]
-    if standing.taken is not None and standing.taken.wrong:
-        notes.append(f"wrong: {standing.taken.wrong}")
-    if standing.state is not None:
-        if cleaned := standing.state.position.cleaned:
+    if status.counted is not None:
+        notes += [f"wrong: {what}" for what in status.counted.wrong]
+        notes += [f"{count} in quarantine: {why}" for why, count in status.counted.reasons.items()]
+    if status.taken is not None and status.taken.wrong:
+        notes.append(f"wrong: {status.taken.wrong}")
+    if status.state is not None:
+        if cleaned := status.state.position.cleaned:
             notes.append(f"{cleaned} deleted by tombstones that compaction had removed before they were landed")
-        notes += _begun(standing.state.position.begun)
-        notes += gated(standing.state)
-        counts = metrics(standing.state.position)
+        notes += _begun(status.state.position.begun)
+        notes += gated(status.state)
+        counts = metrics(status.state.position)
         notes.append(", ".join(f"{name} {number:g}" for name, number in counts.items() if number))
         if positions:
-            notes.append("; ".join(filter(None, [_inputs(standing.state.position), _reached(standing)])))
+            notes.append("; ".join(filter(None, [_inputs(status.state.position), _reached(status)])))
     return [note for note in notes if note]
 
 
@@ -206,11 +205,11 @@ def _inputs(position: Position) -> str:
     return ", ".join(read)
 
 
-def _published(standing: Standing) -> str:
+def _published(status: TableStatus) -> str:
     """The version that the topic has, and the numbers of versions that it does not have and of skipped records."""
-    version = "" if standing.sent is None else str(standing.sent.version)
-    behind = f"{standing.unsent} behind" if standing.unsent else ""
-    skipped = f"{standing.sent.skipped} skipped" if standing.sent is not None and standing.sent.skipped else ""
+    version = "" if status.published is None else str(status.published.version)
+    behind = f"{status.unpublished} behind" if status.unpublished else ""
+    skipped = f"{status.published.skipped} skipped" if status.published is not None and status.published.skipped else ""
     return ", ".join(filter(None, [version, behind, skipped]))
 
 
@@ -227,9 +226,9 @@ def _grid(*columns: str) -> Grid:
     )
 
 
-def _reached(standing: Standing) -> str:
+def _reached(status: TableStatus) -> str:
     """The cut of a table: the end offset of each partition of each topic."""
-    cut = {} if standing.state is None else standing.state.position.cut
+    cut = {} if status.state is None else status.state.position.cut
     offsets = {name.partition("/")[2]: sorted(at.offsets.items()) for name, at in sorted(cut.items())}
     return ", ".join(f"{topic} {' '.join(f'{p}:{offset}' for p, offset in its)}" for topic, its in offsets.items())
 
@@ -271,33 +270,35 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def gaps_grid(topology: str, standings: Sequence[Standing]) -> Grid:
+def gaps_grid(topology: str, statuses: Sequence[TableStatus]) -> Grid:
     """A grid of what was gone before it was read."""
     grid = _grid("table", "of", "partition", "first", "last", "found", "reason")
-    for standing in standings:
-        for gap in standing.gaps:
+    for status in statuses:
+        for gap in status.gaps:
             place = ("" if gap.partition is None else str(gap.partition), str(gap.first), str(gap.last))
             of = gap.input.replace(LANDING, "landing ")
-            grid.add_row(dotted(f"{topology}/{standing.table}"), of, *place, moment(gap.at), gap.reason)
+            grid.add_row(dotted(f"{topology}/{status.table}"), of, *place, utc_text(gap.at), gap.reason)
     return grid
 
 
-def beginnings(topology: str, standings: Sequence[Standing]) -> list[str]:
+def beginnings(topology: str, statuses: Sequence[TableStatus]) -> list[str]:
     """The landings that did not begin at offset 0, a line each. This is no gap: nothing was landed before."""
-    found = ((one.table, began(one.table.removeprefix(LANDING), one.floor)) for one in standings)
+    found = (
+        (one.table, describe_first_offsets(one.table.removeprefix(LANDING), one.first_offsets)) for one in statuses
+    )
     return [f"{dotted(f'{topology}/{table}')} {place}" for table, place in found if place]
 
 
-def missing_json(standings: Sequence[Standing]) -> Json:
+def missing_json(statuses: Sequence[TableStatus]) -> Json:
     """The gaps, and by landing the first offsets that are not 0, as JSON."""
     return {
-        "gaps": [{"table": standing.table, **asdict(gap)} for standing in standings for gap in standing.gaps],
-        "first_offsets": {standing.table: _first(standing) for standing in standings if standing.floor},
+        "gaps": [{"table": status.table, **asdict(gap)} for status in statuses for gap in status.gaps],
+        "first_offsets": {status.table: _first(status) for status in statuses if status.first_offsets},
     }
 
 
-def _first(standing: Standing) -> Json:
-    return {str(partition): offset for partition, offset in standing.floor.items()}
+def _first(status: TableStatus) -> Json:
+    return {str(partition): offset for partition, offset in status.first_offsets.items()}
 
 
 def older(found: Late) -> list[str]:
@@ -317,27 +318,27 @@ def late_grid(records: Sequence[Dropped]) -> Grid:
     return grid
 
 
-def standing_json(standing: Standing) -> Json:
+def status_json(status: TableStatus) -> Json:
     """The state of a landing or a table, as JSON."""
-    state = standing.state
+    state = status.state
     return {
-        "table": standing.table,
+        "table": status.table,
         "version": None if state is None else state.version,
         "position": None if state is None else json.loads(state.position.to_json()),
-        "lag": None if standing.lag is None else {**standing.lag},
-        "behind": standing.behind,
-        "waiting_for": [*standing.waiting_for],
-        "held": plain(standing.held),
-        "in_transactions": {**standing.in_transactions},
-        "gaps": plain(standing.gaps),
-        "first_offsets": _first(standing),
-        "counted": plain(standing.counted),
-        "taken": plain(standing.taken),
+        "lag": None if status.lag is None else {**status.lag},
+        "behind": status.is_lagging,
+        "waiting_for": [*status.waiting_for],
+        "held": plain(status.held),
+        "in_transactions": {**status.in_transactions},
+        "gaps": plain(status.gaps),
+        "first_offsets": _first(status),
+        "counted": plain(status.counted),
+        "taken": plain(status.taken),
         "metrics": {} if state is None else {**metrics(state.position)},
-        "trouble": standing.trouble,
-        "refused": standing.refused,
-        "published": None if standing.sent is None else plain(standing.sent),
-        "versions_behind": standing.unsent,
+        "trouble": status.log_error,
+        "refused": status.refused,
+        "published": None if status.published is None else plain(status.published),
+        "versions_behind": status.unpublished,
     }
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from assets import checks, metadata
 from assets.gates import Failure, SuiteGate, Verdict, meant, together
-from assets.lag import Standing
 from assets.suites import Expectation, Suite
 from dagster_project import cli, told
 from spark.engine.check import Checked
 from spark.engine.errors import InputChanged
 from spark.engine.position import Gated, Position, State
+from spark.engine.status import TableStatus
 from spark.engine.step import Stepped
 from spark.topology import Consumed, StreamsBuilder
 
@@ -71,9 +71,9 @@ def test_steps_and_status_tell_which_rows_fail() -> None:
         "[yellow]in version 7 the table fails: whole[/]",
         "[yellow]1 of the newest rows fail, and were let through: newest[/]",
     ]
-    standing = Standing("t", at, {})
-    assert len([note for note in told.standing_shown("a", [standing]) if "fail" in str(note)]) == 3
-    shown = metadata.of_standing(standing)
+    status = TableStatus("t", at, {})
+    assert len([note for note in told.render_statuses("a", [status]) if "fail" in str(note)]) == 3
+    shown = metadata.of_status(status)
     assert shown["gate/rows_failing"] == dg.MetadataValue.json({"stored[x]": 2, "whole": None})
     assert shown["gate/let_through"] == dg.MetadataValue.json({"newest": 1})
 

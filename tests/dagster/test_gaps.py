@@ -84,8 +84,8 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         "last": 3,
     }
     assert "removed from the topic before they were landed" in said("gaps", "lossy")
-    [standing] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
-    assert [(one["first"], one["last"]) for one in standing["gaps"]] == [(1, 3)]
+    [status] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
+    assert [(one["first"], one["last"]) for one in status["gaps"]] == [(1, 3)]
     assert "gaps" in said("status", "lossy")
 
 
@@ -126,9 +126,9 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
     begins = {"gaps": [], "first_offsets": {f"_landing/{name}": {"0": 3}}}
     assert json.loads(said("gaps", "aged", "--json")) == begins
     assert told in said("status", "aged")
-    [standing] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
-    assert standing["first_offsets"] == {"0": 3}
-    assert (standing["counted"]["records"], standing["counted"]["quarantined"]) == (2, 1)
+    [status] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
+    assert status["first_offsets"] == {"0": 3}
+    assert (status["counted"]["records"], status["counted"]["quarantined"]) == (2, 1)
     looked = defs.resolve_job_def("aged_status").execute_in_process()
     [observed] = looked.get_asset_observation_events()
     assert observed.asset_observation_data.asset_observation.metadata["landing/quarantined"].value == 1

@@ -11,8 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import functions as F
 
-from assets.lag import standings
-from dagster_project.told import line, standing_shown
+from dagster_project.told import line, render_statuses
 from resources.kafka import Kafka
 from spark.engine import cleaned
 from spark.engine.cleaned import LEEWAY, may_miss, newest_of
@@ -20,6 +19,7 @@ from spark.engine.counts import counted
 from spark.engine.kept import keeping
 from spark.engine.position import Position
 from spark.engine.repair import Audited
+from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
 from tests import lake
@@ -129,8 +129,8 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
         assert (count.tombstones, count.wrong) == (1 + then.cleaned, ())
         assert (first.records + then.records + then.cleaned, then.tombstones) == (count.records, 0), "none was read"
     assert all(isinstance(one, Audited) and one.holds for one in lake.audited(doors, made, *topics[1:]))
-    [standing] = [one for one in standings(lakehouse, made, None) if one.table == made.sources[0].landing]
-    assert "1 deleted by tombstones" in str(standing_shown(made.name, [standing])[1:])
+    [status] = [one for one in statuses(lakehouse, made, None) if one.table == made.sources[0].landing]
+    assert "1 deleted by tombstones" in str(render_statuses(made.name, [status])[1:])
     again = ticked(doors, made)
     assert [(one.outcome, one.position.cleaned) for one in again] == [("idle", 1), ("idle", 2), ("idle", 1)]
     for name in topics:

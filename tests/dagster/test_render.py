@@ -6,17 +6,17 @@ import io
 
 from rich.console import Console
 
-from assets.lag import Standing
 from dagster_project import cli
-from dagster_project.told import older, quarantine_grid, standing_shown
+from dagster_project.told import older, quarantine_grid, render_statuses
 from spark.engine.counts import Counted
 from spark.engine.late import Late
 from spark.engine.position import Input, Position, State
 from spark.engine.publish import Sent
 from spark.engine.quarantine import Undecodable
+from spark.engine.status import TableStatus
 
 
-def standings() -> list[Standing]:
+def statuses() -> list[TableStatus]:
     """A landing and nine tables, with all that a status can say in numbers."""
 
     def state(name: str) -> State:
@@ -27,9 +27,9 @@ def standings() -> list[Standing]:
 
     sent = Sent("id", "e", 1_201, done=True)
     counted = Counted(12_000_000, 11_999_000, 988, 12, 12_000_000, {"the key is null": 12})
-    landing = Standing("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
+    landing = TableStatus("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
     tables = [
-        Standing(f"orders_by_country_{n}", state("orders"), {"orders": 1_000_000}, unsent=3, sent=sent)
+        TableStatus(f"orders_by_country_{n}", state("orders"), {"orders": 1_000_000}, unpublished=3, published=sent)
         for n in range(9)
     ]
     return [landing, *tables]
@@ -37,7 +37,7 @@ def standings() -> list[Standing]:
 
 def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
     console = Console(width=100, file=io.StringIO(), record=True)
-    grid, *notes = standing_shown("warehouse", standings())
+    grid, *notes = render_statuses("warehouse", statuses())
     console.print(grid)
     lines = [line for line in console.export_text().splitlines() if line.strip()]
     assert len(lines) == 1 + 1 + 10, "a line each, and none is folded"
@@ -47,7 +47,7 @@ def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
 
 
 def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
-    grid, *_ = standing_shown("warehouse" * 20, standings())
+    grid, *_ = render_statuses("warehouse" * 20, statuses())
     with cli.out.capture() as shown:
         cli.say(False, None, grid)
     header, *rows = shown.get().splitlines()
