@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets import checks, metadata
-from assets.beta import beta
+from assets.beta_warnings import without_beta_warnings
 from assets.gates import Refused, SuiteGate
 from assets.retries import retried
 from assets.specs import (
@@ -203,7 +203,7 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
                 },
             )
 
-    with beta():
+    with without_beta_warnings():
         made: dg.AssetsDefinition = dg.multi_observable_source_asset(
             specs=[topic_spec(topic) for topic in topics],
             name="topics",

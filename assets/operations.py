@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from assets import metadata
-from assets.failures import LASTING, PASSING
+from assets.failures import PERMANENT, TRANSIENT
 from assets.gates import gates
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
@@ -114,9 +114,9 @@ def _collected(wrong: list[str]) -> Iterator[None]:
     """Collect the message of a permanent error, so that the other tables are audited or checked all the same."""
     try:
         yield
-    except PASSING:
+    except TRANSIENT:
         raise
-    except LASTING as error:
+    except PERMANENT as error:
         wrong.append(str(error))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source, Table, Topology
 
 Failed = EngineError | KafkaUnavailable | TopicMissing
-Told = Landed | Stepped | Published | Failed
+TickEvent = Landed | Stepped | Published | Failed
 
 AT_ONCE = 2  # independent landings or steps that run concurrently: a third faster on two cores, measured
 
@@ -55,7 +55,7 @@ def tick(
     topology: Topology,
     run: str,
     gates: Mapping[str, Gate] | None = None,
-    say: Callable[[Told], None] | None = None,
+    say: Callable[[TickEvent], None] | None = None,
 ) -> Ticked:
     """Land, step and publish everything once; calls `say` with the result of each landing, step and topic as it ends.
 
@@ -68,7 +68,7 @@ def tick(
     failed: dict[str, Failed] = {}
     names, topics = [source.landing for source in topology.sources], behind(topology)
 
-    def tell(done: Told) -> None:
+    def tell(done: TickEvent) -> None:
         if say is not None:
             say(done)
 

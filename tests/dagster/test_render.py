@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from dagster_project import cli
-from dagster_project.told import older, quarantine_grid, render_statuses
+from dagster_project.cli.output import out, print_result
+from dagster_project.render import older_lines, quarantine_grid, status_grid
 from spark.engine.counts import Counted
 from spark.engine.late import Late
 from spark.engine.position import Input, Position, State
@@ -37,7 +37,7 @@ def statuses() -> list[TableStatus]:
 
 def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
     console = Console(width=100, file=io.StringIO(), record=True)
-    grid, *notes = render_statuses("warehouse", statuses())
+    grid, *notes = status_grid("warehouse", statuses())
     console.print(grid)
     lines = [line for line in console.export_text().splitlines() if line.strip()]
     assert len(lines) == 1 + 1 + 10, "a line each, and none is folded"
@@ -47,9 +47,9 @@ def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
 
 
 def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
-    grid, *_ = render_statuses("warehouse" * 20, statuses())
-    with cli.out.capture() as shown:
-        cli.say(False, None, grid)
+    grid, *_ = status_grid("warehouse" * 20, statuses())
+    with out.capture() as shown:
+        print_result(False, None, grid)
     header, *rows = shown.get().splitlines()
     assert header.split()[:2] == ["table", "version"]
     assert len(rows) == 10
@@ -58,13 +58,15 @@ def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
 
 def test_what_a_record_holds_is_one_line_that_no_terminal_obeys() -> None:
     record = Undecodable("orders", 0, 7, None, "the value is not JSON of (id int)", "k", "{\n\x1b[31mred\t\u00e9")
-    with cli.out.capture() as shown:
-        cli.say(False, None, quarantine_grid([record]))
+    with out.capture() as shown:
+        print_result(False, None, quarantine_grid([record]))
     header, row = shown.get().splitlines()
     assert header.split() == ["topic", "partition", "offset", "error", "key", "value"]
     assert row.rstrip().endswith("{\\n\\x1b[31mred\\t\u00e9")
 
 
 def test_dropped_records_that_are_older_than_the_log_are_counted() -> None:
-    assert older(Late([], {"late": 3})) == ["3 older: late; the log was cleaned up, and does not tell which"]
-    assert older(Late([])) == []
+    assert older_lines(Late([], {"late": 3})) == [
+        "3 older records dropped: late; the table's log, which was cleaned up, no longer says which"
+    ]
+    assert older_lines(Late([])) == []

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from assets.checks import TIME_SYNC
 from dagster_project.definitions import definitions
-from dagster_project.told import render_statuses, status_json
+from dagster_project.render import status_grid, status_json
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.status import fingerprint, statuses
@@ -71,7 +71,7 @@ def test_a_table_that_waits_says_for_which_partition_and_until_when(
     assert both["behind"]
     console = Console(width=400)
     with console.capture() as shown:
-        console.print(*render_statuses("synchronised", stands), sep="\n")
+        console.print(*status_grid("synchronised", stands), sep="\n")
     assert f"2 records of {left}-0 wait for {right}-0 since {held['since']}, until {held['until']}" in shown.get()
     passed = statuses(lakehouse, hasty, ends)
     assert fingerprint(ends, passed) != fingerprint(ends, stands), "a deadline that passes asks for a tick"

@@ -9,7 +9,7 @@ import dagster as dg
 from rich.console import Console
 
 from dagster_project.definitions import definitions
-from dagster_project.told import render_statuses, status_json
+from dagster_project.render import status_grid, status_json
 from resources.tidetable import Tidetable
 from spark.engine.land import capture, written
 from spark.engine.status import statuses
@@ -68,7 +68,7 @@ def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
             assert skipped(instance) == f"Everything is at the end of its topics; {told}."
             console = Console(width=400)
             with console.capture() as shown:
-                console.print(*render_statuses("paid", [landing()]), sep="\n")
+                console.print(*status_grid("paid", [landing()]), sep="\n")
             assert told in shown.get()
             assert json.loads(json.dumps(status_json(landing())))["in_transactions"] == {partition: kept}
             producer.abort_transaction(30)

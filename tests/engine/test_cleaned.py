@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import functions as F
 
-from dagster_project.told import line, render_statuses
+from dagster_project.render import result_line, status_grid
 from resources.kafka import Kafka
 from spark.engine import cleaned
 from spark.engine.cleaned import LEEWAY, may_miss, newest_of
@@ -117,7 +117,7 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
     clean(kafka, topics, {8, 9})
     done = ticked(doors, made)
     assert [one.cleaned for one in done] == [1, 2, 1]
-    assert "1 deleted by tombstones that compaction had removed" in line(done[0])
+    assert "1 deleted by tombstones that compaction had removed" in result_line(done[0])
     rows = {1: {"name": "a"}, 3: {"name": "b"}, 5: {"name": "e"}, 99: {"name": "z"}}
     assert [lake.rows(doors, made, name) for name in topics] == [rows] * 3, "nor did what does not decode delete one"
     assert lake.rows(doors, made, "names") == {one: {"count": 1} for one in "abez"}
@@ -130,7 +130,7 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
         assert (first.records + then.records + then.cleaned, then.tombstones) == (count.records, 0), "none was read"
     assert all(isinstance(one, Audited) and one.holds for one in lake.audited(doors, made, *topics[1:]))
     [status] = [one for one in statuses(lakehouse, made, None) if one.table == made.sources[0].landing]
-    assert "1 deleted by tombstones" in str(render_statuses(made.name, [status])[1:])
+    assert "1 deleted by tombstones" in str(status_grid(made.name, [status])[1:])
     again = ticked(doors, made)
     assert [(one.outcome, one.position.cleaned) for one in again] == [("idle", 1), ("idle", 2), ("idle", 1)]
     for name in topics:

@@ -14,7 +14,7 @@ from spark.engine.doors import Doors
 from spark.engine.errors import EngineError, ExpressionFailed
 from spark.engine.offsets import TopicMissing
 from spark.engine.repair import audit
-from spark.engine.tick import Told, levels, tick
+from spark.engine.tick import TickEvent, levels, tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.engine.shop import Story
@@ -84,7 +84,7 @@ def test_a_table_that_fails_does_not_stop_the_others(story: Story, tmp_path: Pat
     def gate(batch: DataFrame) -> None:
         raise Refused(f"not today: {batch.columns}")
 
-    said: list[Told] = []
+    said: list[TickEvent] = []
     done = tick(doors, story.topology, "test", {"titled": lake.Watching(gate)}, said.append)
     assert list(done.failed) == ["titled"]
     assert isinstance(done.failed["titled"], Refused)
