@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.lag import moment, told
 from assets.specs import word
+from spark.engine.status import describe_waiting, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,13 +115,13 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
                 "partition": f"{one.topic}-{one.partition}",
                 "records": one.records,
                 "waits for": ", ".join(one.waits_for),
-                "since": moment(one.since),
-                "until": moment(one.until),
+                "since": utc_text(one.since),
+                "until": utc_text(one.until),
             }
         )
         for one in held
     ]
-    description = "; ".join(map(told, held)) or "Nothing waits for an empty partition."
+    description = "; ".join(map(describe_waiting, held)) or "Nothing waits for an empty partition."
     return _found(TIME_SYNC, "held", records, description)
 
 
@@ -170,7 +170,12 @@ def whole(gaps: Sequence[Gap], beginning: str, cleaned: int) -> dg.AssetCheckRes
     """
     records = [
         dg.TableRecord(
-            {"partition": f"{gap.input}-{gap.partition}", "first": gap.first, "last": gap.last, "found": moment(gap.at)}
+            {
+                "partition": f"{gap.input}-{gap.partition}",
+                "first": gap.first,
+                "last": gap.last,
+                "found": utc_text(gap.at),
+            }
         )
         for gap in gaps
     ]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets import checks, metadata
-from assets.beta import beta
+from assets.beta_warnings import without_beta_warnings
 from assets.gates import Refused, SuiteGate
-from assets.lag import began, in_transactions
 from assets.retries import retried
 from assets.specs import (
     TOPOLOGY_TAG,
@@ -36,6 +35,7 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.publish import publish
 from spark.engine.publishing.position import group, unpublished_versions
 from spark.engine.rebuild import step_or_rebuild
+from spark.engine.status import describe_first_offsets, in_transactions
 from spark.engine.time_sync import concerning, release, waiting
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
@@ -203,7 +203,7 @@ def _topics(topologies: Sequence[Topology]) -> dg.AssetsDefinition:
                 },
             )
 
-    with beta():
+    with without_beta_warnings():
         made: dg.AssetsDefinition = dg.multi_observable_source_asset(
             specs=[topic_spec(topic) for topic in topics],
             name="topics",
@@ -237,7 +237,7 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
         yield _materialized(path, StoredTable(name, path).state(), metadata.of_landing(landed, lag, kept))
         yield checks.accounted(counted(lakehouse, topology, source))
         at = landed.position
-        yield checks.whole(at.gaps, began(source.topic, at.floor), at.cleaned)
+        yield checks.whole(at.gaps, describe_first_offsets(source.topic, at.floor), at.cleaned)
 
     return landing
 
@@ -305,9 +305,8 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
                 context.log.warning("left out: %s", told)
             unpublished = unpublished_versions(stored, done.after)
         version = "none" if done.after is None else str(done.after.version)
-        yield dg.MaterializeResult(
-            metadata=metadata.of_publish(done, unpublished), data_version=dg.DataVersion(version)
-        )
+        found = metadata.of_publish(done, unpublished)
+        yield dg.MaterializeResult(metadata=found, data_version=dg.DataVersion(version))
 
     return publishing
 

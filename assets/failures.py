@@ -10,20 +10,19 @@ from resources.process import ServerFailed
 from spark.engine.errors import EngineError, NotCommitted
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
-PASSING = (KafkaUnavailable, NotCommitted, ServerFailed, RetriesExceeded)
-"""Transient errors: a leader election, a faster writer, an engine that restarts."""
+TRANSIENT = (KafkaUnavailable, NotCommitted, ServerFailed, RetriesExceeded)
+"""A leader election, a faster writer, an engine that restarts."""
 
-LASTING = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
-"""Permanent errors: the user must act."""
+PERMANENT = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
+"""The user must act."""
+
+UNAUTHORIZED = ("UNAUTHENTICATED", "PERMISSION_DENIED")  # gRPC's status codes for a wrong or missing token
 
 
-REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")  # gRPC's status codes for a wrong or missing token
-
-
-def lost(error: Exception, remote: str | None) -> str:
+def engine_lost(error: Exception, remote: str | None) -> str:
     """The message for an engine that stopped answering: the lake's own, or the one at the address `remote`."""
-    if any(code in str(error) for code in REFUSED):
-        return f"the engine at {remote} refused this client: is the token in SPARK_REMOTE the right one?"
+    if any(code in str(error) for code in UNAUTHORIZED):
+        return f"the engine at {remote} refused this client: check the token in SPARK_REMOTE"
     if remote is not None:
-        return f"the engine at {remote} stopped answering; nothing is lost. Once it runs again, run the command again"
-    return "the engine stopped answering; nothing is lost. Run the command again, which starts it anew"
+        return f"the engine at {remote} stopped answering; nothing is lost. Run the command again when it runs again"
+    return "the engine stopped answering; nothing is lost. Run the command again, which starts the engine"

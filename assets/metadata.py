@@ -11,14 +11,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable
 
-from assets.lag import held_back, metrics
 from spark.engine.quarantine import Undecodable
+from spark.engine.status import describe_held, metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from assets.gates import Verdict
-    from assets.lag import Standing
     from spark.engine.attempt import Stepped
     from spark.engine.audit import Audited
     from spark.engine.check import Checked
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from spark.engine.log.stored_table import State
     from spark.engine.publish import Published
     from spark.engine.quarantine import Redecoded
+    from spark.engine.status import TableStatus
 
 Metadata = dict[str, dg.MetadataValue]
 
@@ -73,31 +73,31 @@ def of_step(stepped: Stepped) -> Metadata:
     return told
 
 
-def of_standing(standing: Standing) -> Metadata:
+def of_status(status: TableStatus) -> Metadata:
     """The state of a landing or a table: its lag by topic, what it waits for, what is held back, and its position."""
-    state = standing.state
+    state = status.state
     told: Metadata = {
-        "behind": dg.MetadataValue.bool(standing.behind),
-        "lag": dg.MetadataValue.json(standing.lag or {}),
-        "waiting_for": dg.MetadataValue.text(", ".join(standing.waiting_for)),
-        "held_back": dg.MetadataValue.text(held_back(standing)),
-        "gaps": dg.MetadataValue.int(len(standing.gaps)),
-        "versions_to_publish": dg.MetadataValue.int(standing.unsent),
+        "behind": dg.MetadataValue.bool(status.is_lagging),
+        "lag": dg.MetadataValue.json(status.lag or {}),
+        "waiting_for": dg.MetadataValue.text(", ".join(status.waiting_for)),
+        "held_back": dg.MetadataValue.text(describe_held(status)),
+        "gaps": dg.MetadataValue.int(len(status.gaps)),
+        "versions_to_publish": dg.MetadataValue.int(status.unpublished),
     }
-    if standing.refused is not None:
-        told["refused"] = dg.MetadataValue.text(standing.refused)
-    if standing.trouble is not None:
-        told["trouble"] = dg.MetadataValue.text(standing.trouble)
-    if standing.floor:
-        told["kafka/first_offsets"] = offsets(standing.floor)
-    if (counted := standing.counted) is not None:
+    if status.refused is not None:
+        told["refused"] = dg.MetadataValue.text(status.refused)
+    if status.log_error is not None:
+        told["trouble"] = dg.MetadataValue.text(status.log_error)
+    if status.first_offsets:
+        told["kafka/first_offsets"] = offsets(status.first_offsets)
+    if (counted := status.counted) is not None:
         told |= {
             "landing/records": dg.MetadataValue.int(counted.records),
             "landing/with_value": dg.MetadataValue.int(counted.rows),
             "landing/tombstones": dg.MetadataValue.int(counted.tombstones),
             "landing/quarantined": dg.MetadataValue.int(counted.quarantined),
         }
-    if (taken := standing.taken) is not None:
+    if (taken := status.taken) is not None:
         told["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)
         told["table/superseded_or_deleted"] = dg.MetadataValue.int(taken.superseded)
     if state is not None:

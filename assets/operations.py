@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from assets import metadata
-from assets.failures import LASTING, PASSING
+from assets.failures import PERMANENT, TRANSIENT
 from assets.gates import gates
-from assets.lag import looked, with_counts
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG, table_key, word
 from assets.suites import Suite
@@ -25,6 +24,7 @@ from spark.engine.errors import CannotRestore
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
+from spark.engine.status import observe, with_counts
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
@@ -74,10 +74,10 @@ def _status(topology: Topology) -> dg.JobDefinition:
     )
     def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
         with retried():
-            _, found = looked(tidetable.lakehouse, tidetable.ports().kafka, topology)
-            found = with_counts(tidetable.lakehouse, topology, found)
-        for one in found:
-            yield _observed(topology, one.table, metadata.of_standing(one))
+            _, statuses = observe(tidetable.lakehouse, tidetable.ports().kafka, topology)
+            statuses = with_counts(tidetable.lakehouse, topology, statuses)
+        for status in statuses:
+            yield _observed(topology, status.table, metadata.of_status(status))
         yield DONE
 
     return _job(topology, "status", look, "Say where everything stands.")
@@ -115,9 +115,9 @@ def _collected(wrong: list[str]) -> Iterator[None]:
     """Collect the message of a permanent error, so that the other tables are audited or checked all the same."""
     try:
         yield
-    except PASSING:
+    except TRANSIENT:
         raise
-    except LASTING as error:
+    except PERMANENT as error:
         wrong.append(str(error))
 
 

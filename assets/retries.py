@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import dagster as dg
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from assets.failures import LASTING, PASSING
+from assets.failures import PERMANENT, TRANSIENT
 from spark.engine.errors import engine_died
 
 TRIES = 3  # with more, a run waits minutes for a cluster that is down; the sensor requests ticks anyway
@@ -20,11 +20,11 @@ def retried() -> Iterator[None]:
     """Request a retry for a transient error; fail with our own message, without a retry, for a permanent one."""
     try:
         yield
-    except PASSING as error:
+    except TRANSIENT as error:
         raise dg.RetryRequested(TRIES, PAUSE) from error
     except SparkConnectGrpcException as error:
         if not engine_died(error):
             raise
         raise dg.RetryRequested(TRIES, PAUSE) from error
-    except LASTING as error:
+    except PERMANENT as error:
         raise dg.Failure(str(error), allow_retries=False) from error

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.lag import fingerprint, looked, undecided
 from assets.specs import TOPOLOGY_TAG, tick_name, word
 from resources.tidetable import Tidetable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
+from spark.engine.status import describe_in_transactions, fingerprint, observe
 
 if TYPE_CHECKING:
     from spark.topology import Topology
@@ -58,7 +58,7 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         job_name=tick_name(topology),
         minimum_interval_seconds=INTERVAL,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Asks for a tick of {topology.name} while a landing, a table or what is published is behind.",
+        description=f"Asks for a tick of {topology.name} while a landing, a table or a published topic lags.",
     )
     def lag(
         context: dg.SensorEvaluationContext, tidetable: dg.ResourceParam[Tidetable]
@@ -70,17 +70,17 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
         if kafka is None:
             return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")
         try:
-            ends, found = looked(tidetable.lakehouse, kafka, topology)
+            ends, statuses = observe(tidetable.lakehouse, kafka, topology)
         except (KafkaUnavailable, TopicMissing) as error:
             return dg.SkipReason(str(error))
-        behind = [standing.table for standing in found if standing.behind]
-        kept = [reason for standing in found for reason in undecided(standing.in_transactions)]
-        if not behind:
-            return dg.SkipReason("; ".join(["Everything is at the end of its topics", *kept]) + ".")
+        lagging = [status.table for status in statuses if status.is_lagging]
+        in_transactions = [reason for status in statuses for reason in describe_in_transactions(status.in_transactions)]
+        if not lagging:
+            return dg.SkipReason("; ".join(["Everything is at the end of its topics", *in_transactions]) + ".")
         # One tick per state: a changed state requests one at once, an unchanged state after `AGAIN` seconds. Dagster
         # starts no second run of a run key, so without the time a failed tick would be the last one.
-        key = f"{fingerprint(ends, found)}-{int(time.time() // AGAIN)}"
-        context.log.info("behind: %s", "; ".join([", ".join(behind), *kept]))
+        key = f"{fingerprint(ends, statuses)}-{int(time.time() // AGAIN)}"
+        context.log.info("lagging: %s", "; ".join([", ".join(lagging), *in_transactions]))
         return dg.RunRequest(run_key=key, tags={TOPOLOGY_TAG: topology.name})
 
     return lag

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.beta import beta
+from assets.beta_warnings import without_beta_warnings
 from spark.engine.log.comments import comment
 from spark.operators.algebra import OURS
 from spark.topology.nodes import LANDING
@@ -114,7 +114,7 @@ def _line(line: Line | None) -> dict[str, dg.MetadataValue]:
     """The code reference to the user's line that declares it."""
     if line is None:
         return {}
-    with beta():
+    with without_beta_warnings():
         here = dg.LocalFileCodeReference(
             file_path=str(Path(line.file).resolve()), line_number=line.line, label=str(line)
         )

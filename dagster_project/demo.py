@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dagster_project import told
+from dagster_project import render
 from dagster_project.discover import gates_of
 from dagster_project.settings import Settings
 from dagster_project.topologies.shop import topology
@@ -165,7 +165,7 @@ def _said(done: TickEvent) -> str:
         case Stepped(outcome="stepped"):
             counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
             step = f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
-            return "\n".join([step, *(f"    [yellow]{escape(one)}[/]" for one in told.gated(done.after))])
+            return "\n".join([step, *(f"    [yellow]{escape(one)}[/]" for one in render.gate_lines(done.after))])
         case Published(outcome="published"):
             return f"  published {done.topic:<26} {done.records:>6,} records  [dim]{done.seconds:.1f} s[/]"
         case Landed() | Stepped() | Published():

@@ -12,9 +12,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from resources.cluster import QUIET
 from resources.jars import jars
 from resources.java import java
-from resources.kafka import QUIET
 from resources.process import START, Launch, Running, Server, ServerFailed, free_port, replace
 
 ANSWER = 5.0  # seconds for metadata, from a broker that has just started to accept connections

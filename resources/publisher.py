@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from resources.kafka import Kafka, Setting
+    from resources.cluster import Cluster, Setting
 
 TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction has the same timeout
 PAUSE = 0.1  # seconds between two checks whether a transaction has ended
@@ -65,16 +65,16 @@ class Publisher:
     slower.
     """
 
-    def __init__(self, kafka: Kafka, name: str, topic: str, exactly_once: bool, alone: bool = False) -> None:
+    def __init__(self, cluster: Cluster, name: str, topic: str, exactly_once: bool, alone: bool = False) -> None:
         """Open the producer and the consumer group `name`; a transactional producer fences its predecessor."""
-        self._kafka, self._name, self._topic, self._exactly_once = kafka, name, topic, exactly_once
+        self._cluster, self._name, self._topic, self._exactly_once = cluster, name, topic, exactly_once
         self._alone = alone
         self._begun = False
         self._failed: list[tuple[KafkaError, Sending | None]] = []
-        kafka.end_offsets([topic])  # raises TopicMissing
+        cluster.end_offsets([topic])  # raises TopicMissing
         level = "read_committed" if exactly_once else "read_uncommitted"
         group: dict[str, Setting] = {"group.id": name, "enable.partition.eof": True, "isolation.level": level}
-        self._consumer = kafka.consumer(**group)
+        self._consumer = cluster.consumer(**group)
         sending: dict[str, Setting] = {
             # The partitioner of Kafka's Java clients; librdkafka's default puts a key in another partition.
             "partitioner": "murmur2_random",
@@ -88,9 +88,9 @@ class Publisher:
         with ExitStack() as undoing:
             undoing.callback(self._consumer.close)  # `__exit__` does not run if the constructor fails
             try:
-                self._producer = kafka.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
+                self._producer = cluster.producer(**sending, **({"transactional.id": name} if exactly_once else {}))
             except KafkaException as error:  # invalid settings of a producer
-                raise kafka.unavailable(error) from error
+                raise cluster.unavailable(error) from error
             if exactly_once:
                 self._insist(lambda: self._producer.init_transactions(TIMEOUT))
             undoing.pop_all()
@@ -166,7 +166,7 @@ class Publisher:
 
     def newest(self, header: str, value: str) -> dict[int, dict[str, str]]:
         """By partition, the headers of the newest record whose `header` has this value, where there is one."""
-        ends, first = self._ends(), self._kafka.beginning_offsets([self._topic])[self._topic].offsets
+        ends, first = self._ends(), self._cluster.beginning_offsets([self._topic])[self._topic].offsets
         found = {
             partition: self._last(partition, first[partition], end, header, value) for partition, end in ends.items()
         }
@@ -178,10 +178,10 @@ class Publisher:
         Raises:
             KafkaUnavailable: a transaction does not end within `TIMEOUT` seconds.
         """
-        ends = self._kafka.end_offsets([self._topic], read_committed=False)[self._topic].offsets
+        ends = self._cluster.end_offsets([self._topic], read_committed=False)[self._topic].offsets
         deadline = time.monotonic() + TIMEOUT
         while self._exactly_once:
-            readable = self._kafka.end_offsets([self._topic])[self._topic].offsets
+            readable = self._cluster.end_offsets([self._topic])[self._topic].offsets
             held = [partition for partition, end in ends.items() if readable.get(partition, 0) < end]
             if not held:
                 break
@@ -257,7 +257,7 @@ class Publisher:
         for failed, sending in (*self._failed, (error.args[0], None)):
             if failed.code() in (*REFUSED, BESIDE):
                 return RecordRefused(REFUSED.get(failed.code(), failed.str()), *(sending or ()))
-        return self._kafka.unavailable(error)
+        return self._cluster.unavailable(error)
 
     def _reason(self, error: KafkaException) -> KafkaException:
         """The cause of an error that is only called fatal: a call about the transaction raises the cause."""

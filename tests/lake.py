@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
     from pyspark.sql import DataFrame, SparkSession
 
-    from resources.kafka import Kafka, Setting
+    from resources.cluster import Setting
+    from resources.kafka import Kafka
     from spark.engine.attempt import Stepped
     from spark.engine.land import Landed
     from spark.engine.ports import Ports

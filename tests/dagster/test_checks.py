@@ -12,14 +12,15 @@ import pytest
 
 from assets import checks, metadata
 from assets.gates import Failure, SuiteGate, Verdict, meant, together
-from assets.lag import Standing
 from assets.suites import Expectation, Suite
-from dagster_project import cli, told
+from dagster_project import render
+from dagster_project.cli import main, maintenance
 from spark.engine.attempt import Stepped
 from spark.engine.check import Checked
 from spark.engine.errors import InputChanged
 from spark.engine.log.position import Gated, Position
 from spark.engine.log.stored_table import State
+from spark.engine.status import TableStatus
 from spark.topology import Consumed, StreamsBuilder
 
 NOT_NULL = "expect_column_values_to_not_be_null"
@@ -66,15 +67,15 @@ def test_the_verdict_on_new_rows_is_shown_beside_rows_of_before_that_fail(verdic
 
 def test_steps_and_status_tell_which_rows_fail() -> None:
     at = state({"stored[x]": 2, "whole": None}, {"newest": 1})
-    lines = told.line(Stepped("a/t", "idle", at, at)).splitlines()
+    lines = render.result_line(Stepped("a/t", "idle", at, at)).splitlines()
     assert [line.strip() for line in lines[1:]] == [
-        "[yellow]in version 7 2 rows fail: stored\\[x][/]",
-        "[yellow]in version 7 the table fails: whole[/]",
-        "[yellow]1 of the newest rows fail, and were let through: newest[/]",
+        "[yellow]version 7: 2 rows fail: stored\\[x][/]",
+        "[yellow]version 7: the table fails: whole[/]",
+        "[yellow]1 of the newest rows fail, and were committed with a warning: newest[/]",
     ]
-    standing = Standing("t", at, {})
-    assert len([note for note in told.standing_shown("a", [standing]) if "fail" in str(note)]) == 3
-    shown = metadata.of_standing(standing)
+    status = TableStatus("t", at, {})
+    assert len([note for note in render.status_grid("a", [status]) if "fail" in str(note)]) == 3
+    shown = metadata.of_status(status)
     assert shown["gate/rows_failing"] == dg.MetadataValue.json({"stored[x]": 2, "whole": None})
     assert shown["gate/let_through"] == dg.MetadataValue.json({"newest": 1})
 
@@ -116,15 +117,15 @@ def test_a_table_whose_suite_cannot_be_evaluated_keeps_no_other_from_its_check(
         gate.stored = replace(HELD)
         return Checked("a/u", 3, Gated("g", 3, {}), 0.1)
 
-    monkeypatch.setattr(cli, "check", check)
-    monkeypatch.setattr(cli, "gates_of", lambda _: gates)
-    monkeypatch.setattr(cli, "topologies", lambda *_: (topology,))
+    monkeypatch.setattr("spark.engine.check.check", check)
+    monkeypatch.setattr(maintenance, "gates_of", lambda _: gates)
+    monkeypatch.setattr("dagster_project.cli.names.topologies", lambda *_: (topology,))
     runner = click.testing.CliRunner(env={"TIDETABLE_LAKE": str(tmp_path)})
-    ran = runner.invoke(cli.main, ["check", "a", "--json"], catch_exceptions=False)
+    ran = runner.invoke(main, ["check", "a", "--json"], catch_exceptions=False)
     assert ran.exit_code == 1
     first, second = json.loads(ran.stdout)
     assert (first["table"], first["error"]) == ("a/t", "a.t: cannot be evaluated")
     assert (second["table"], second["failures"]) == ("a/u", [])
-    shown = runner.invoke(cli.main, ["check", "a"], catch_exceptions=False)
+    shown = runner.invoke(main, ["check", "a"], catch_exceptions=False)
     assert "cannot be evaluated" in shown.stdout
     assert "a.u" in shown.stdout

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition
 
 from assets.checks import GAPS, QUARANTINE
-from dagster_project import cli
+from dagster_project.cli import main, names, output
 from dagster_project.definitions import definitions
 from resources.tidetable import Tidetable
 from spark.topology import Consumed, StreamsBuilder
@@ -41,8 +41,8 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     builder = StreamsBuilder("lossy", on_data_loss="ledger")
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     made, tidetable = builder.build(), Tidetable(engine, lakehouse, kafka)
-    monkeypatch.setattr(cli, "topologies", lambda *_: [made])
-    monkeypatch.setattr(cli.out, "width", 300)  # a table's lines whole
+    monkeypatch.setattr(names, "topologies", lambda *_: [made])
+    monkeypatch.setattr(output.out, "width", 300)  # a table's lines whole
 
     def ticked() -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
         with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
@@ -52,7 +52,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         return dict(landed.metadata), check
 
     def said(*words: str) -> str:
-        ran = CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(cli.main, words, catch_exceptions=False)
+        ran = CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(main, words, catch_exceptions=False)
         assert ran.exit_code == 0, ran.output
         return ran.stdout
 
@@ -84,8 +84,8 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
         "last": 3,
     }
     assert "removed from the topic before they were landed" in said("gaps", "lossy")
-    [standing] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
-    assert [(one["first"], one["last"]) for one in standing["gaps"]] == [(1, 3)]
+    [status] = json.loads(said("status", "lossy", "--json"))["topologies"]["lossy"]
+    assert [(one["first"], one["last"]) for one in status["gaps"]] == [(1, 3)]
     assert "gaps" in said("status", "lossy")
 
 
@@ -101,7 +101,7 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
     builder = StreamsBuilder("aged")
     builder.stream(name, Consumed.json(key="id bigint", value="v int"))
     made = builder.build()
-    monkeypatch.setattr(cli, "topologies", lambda *_: [made])
+    monkeypatch.setattr(names, "topologies", lambda *_: [made])
     send(kafka, name, *(Record(n, {"v": "x" if n == 4 else n}) for n in range(5)))
     kafka.admin().delete_records([TopicPartition(name, 0, 3)])
     until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 3})
@@ -120,15 +120,15 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
     }
 
     def said(*words: str) -> str:
-        return CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(cli.main, words, catch_exceptions=False).stdout
+        return CliRunner(env={"TIDETABLE_LAKE": str(lake_root)}).invoke(main, words, catch_exceptions=False).stdout
 
     assert told in said("gaps", "aged")
     begins = {"gaps": [], "first_offsets": {f"_landing/{name}": {"0": 3}}}
     assert json.loads(said("gaps", "aged", "--json")) == begins
     assert told in said("status", "aged")
-    [standing] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
-    assert standing["first_offsets"] == {"0": 3}
-    assert (standing["counted"]["records"], standing["counted"]["quarantined"]) == (2, 1)
+    [status] = json.loads(said("status", "aged", "--json"))["topologies"]["aged"]
+    assert status["first_offsets"] == {"0": 3}
+    assert (status["counted"]["records"], status["counted"]["quarantined"]) == (2, 1)
     looked = defs.resolve_job_def("aged_status").execute_in_process()
     [observed] = looked.get_asset_observation_events()
     assert observed.asset_observation_data.asset_observation.metadata["landing/quarantined"].value == 1

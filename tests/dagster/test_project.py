@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidetable
-from assets.beta import beta
+from assets.beta_warnings import without_beta_warnings
 from assets.suites import suites
 from dagster_project import project
 from dagster_project.cli import main
@@ -160,7 +160,7 @@ def test_a_downstream_asset_is_started_by_our_table(tmp_path: Path) -> None:
     parents = theirs.resolve_asset_graph().get(report.key).parent_keys
     assert parents == {ENRICHED} <= ours.resolve_asset_graph().get_all_asset_keys()
 
-    with beta(), dg.instance_for_test() as instance:  # Dagster's own way to evaluate them
+    with without_beta_warnings(), dg.instance_for_test() as instance:  # Dagster's own way to evaluate them
         instance.report_runless_asset_event(dg.AssetMaterialization(report.key))
         seen = dg.evaluate_automation_conditions(defs=theirs, instance=instance)
         assert seen.total_requested == 0

@@ -12,10 +12,9 @@ import pytest
 from rich.table import Table
 
 from assets.factory import NameClash, assets
-from assets.lag import standings
-from dagster_project import cli
+from dagster_project.cli import runs
 from dagster_project.definitions import definitions
-from dagster_project.told import standing_json, standing_shown
+from dagster_project.render import status_grid, status_json
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
@@ -24,6 +23,7 @@ from spark.engine.land import capture
 from spark.engine.ports import Ports
 from spark.engine.publishing import position
 from spark.engine.publishing.position import published_positions
+from spark.engine.status import statuses
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests import lake
 from tests.lake import Record, send
@@ -120,10 +120,10 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
     send(kafka, items, Record({"id": "k1", "n": 1}, None), Record({"id": "k2", "n": 2}, VALUES[0]))
     lake.land_all(ports, writes)
     lake.step_all(ports, writes)
-    standing = standings(lakehouse, writes, capture(kafka, writes), published_positions(kafka, writes))[-1]
-    assert (standing.unsent, standing.behind, set((standing.lag or {}).values())) == (1, True, {0})
-    assert json.loads(json.dumps(standing_json(standing)))["versions_behind"] == 1
-    [grid] = standing_shown(writes.name, [standing])
+    status = statuses(lakehouse, writes, capture(kafka, writes), published_positions(kafka, writes))[-1]
+    assert (status.unpublished, status.is_lagging, set((status.lag or {}).values())) == (1, True, {0})
+    assert json.loads(json.dumps(status_json(status)))["versions_behind"] == 1
+    [grid] = status_grid(writes.name, [status])
     assert isinstance(grid, Table)
     assert "1, 1 behind" in str(list(grid.columns[-1].cells))
     sensor = next(one for one in defs.sensors or () if one.name == f"writes_{items.replace('-', '_')}_lag")
@@ -139,10 +139,10 @@ def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
         """What `tidetable run --follow` does at its first look."""
         done: list[str] = []
         with monkeypatch.context() as patched:
-            patched.setattr(cli, "ticked", lambda *_: done.append("ticked"))
-            patched.setattr(cli, "time", SimpleNamespace(monotonic=time.monotonic, sleep=stop))
+            patched.setattr(runs, "run_tick", lambda *_: done.append("ticked"))
+            patched.setattr(runs, "time", SimpleNamespace(monotonic=time.monotonic, sleep=stop))
             with pytest.raises(Stopped):
-                cli.follow_(tidetable, writes, 0.1, False)
+                runs.follow(tidetable, writes, 0.1, False)
         return done
 
     # Nothing is new, but the broker would forget in a few days how far the topic is.

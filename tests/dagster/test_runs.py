@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from assets.gates import Refused, SuiteGate
-from assets.lag import standings
 from assets.suites import Expectation, Suite, suites
 from dagster_project.definitions import definitions
 from dagster_project.discover import topologies
@@ -26,6 +25,7 @@ from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.log.position import Gated
 from spark.engine.offsets import TopicOffsets
+from spark.engine.status import statuses
 from spark.topology import Consumed, StreamsBuilder, Topology
 
 # Great Expectations', while it is imported.
@@ -239,14 +239,14 @@ def said(shop: Shop, tidetable: Tidetable) -> str:
 def test_a_topic_that_was_recreated_is_behind_whatever_its_offsets_are(shop: Shop) -> None:
     assert shop.tick().success
     ends = capture(shop.kafka, shop.topology)
-    assert not any(standing.behind for standing in standings(shop.tidetable.lakehouse, shop.topology, ends))
+    assert not any(status.is_lagging for status in statuses(shop.tidetable.lakehouse, shop.topology, ends))
     anew = {topic: TopicOffsets("another-id", end.offsets) for topic, end in ends.items()}
-    found = standings(shop.tidetable.lakehouse, shop.topology, anew)
-    assert all(standing.behind for standing in found)
-    landings = [standing for standing in found if standing.table.startswith("_landing/")]
-    assert all("was deleted and created anew" in str(standing.refused) for standing in landings)
+    found = statuses(shop.tidetable.lakehouse, shop.topology, anew)
+    assert all(status.is_lagging for status in found)
+    landings = [status for status in found if status.table.startswith("_landing/")]
+    assert all("was deleted and created anew" in str(status.refused) for status in landings)
     all_of_it = sum(sum(end.offsets.values()) for end in anew.values())
-    assert sum(sum((standing.lag or {}).values()) for standing in landings) == all_of_it
+    assert sum(sum((status.lag or {}).values()) for status in landings) == all_of_it
 
 
 @pytest.mark.usefixtures("first")

@@ -9,11 +9,11 @@ import dagster as dg
 from rich.console import Console
 
 from assets.checks import TIME_SYNC
-from assets.lag import fingerprint, standings
 from dagster_project.definitions import definitions
-from dagster_project.told import standing_json, standing_shown
+from dagster_project.render import status_grid, status_json
 from resources.tidetable import Tidetable
 from spark.engine.land import capture
+from spark.engine.status import fingerprint, statuses
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.lake import Record, send
 
@@ -63,17 +63,17 @@ def test_a_table_that_waits_says_for_which_partition_and_until_when(
     assert told["enforced-processing-total"].value == 0
 
     ends = capture(kafka, patient)
-    stands = standings(lakehouse, patient, ends)
-    landed, other, both = (json.loads(json.dumps(standing_json(standing))) for standing in stands)
+    stands = statuses(lakehouse, patient, ends)
+    landed, other, both = (json.loads(json.dumps(status_json(status))) for status in stands)
     assert landed["held"] == both["held"] != []
     assert other["held"] == []
     assert both["held"][0]["until"] == both["held"][0]["since"] + 3_600_000
     assert both["behind"]
     console = Console(width=400)
     with console.capture() as shown:
-        console.print(*standing_shown("synchronised", stands), sep="\n")
+        console.print(*status_grid("synchronised", stands), sep="\n")
     assert f"2 records of {left}-0 wait for {right}-0 since {held['since']}, until {held['until']}" in shown.get()
-    passed = standings(lakehouse, hasty, ends)
+    passed = statuses(lakehouse, hasty, ends)
     assert fingerprint(ends, passed) != fingerprint(ends, stands), "a deadline that passes asks for a tick"
 
     told, check = ticked(hasty)
@@ -83,6 +83,6 @@ def test_a_table_that_waits_says_for_which_partition_and_until_when(
     assert isinstance(rate, float)
     assert rate > 0
     assert {told[f"record-lateness-{name}"].value for name in ("avg", "max")} == {0.0}
-    metrics = json.loads(json.dumps(standing_json(standings(lakehouse, hasty, ends)[2])))["metrics"]
+    metrics = json.loads(json.dumps(status_json(statuses(lakehouse, hasty, ends)[2])))["metrics"]
     assert metrics["enforced-processing-total"] == 1
     assert metrics["dropped-records-total"] == told["dropped-records-total"].value

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from rich.console import Console
 
-from assets.lag import standings
 from dagster_project.definitions import definitions
-from dagster_project.told import standing_json, standing_shown
+from dagster_project.render import status_grid, status_json
 from resources.tidetable import Tidetable
 from spark.engine.land import capture, written
+from spark.engine.status import statuses
 from spark.topology import Consumed, StreamsBuilder
 from tests import lake
 from tests.lake import Record, send
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from assets.lag import Standing
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
+    from spark.engine.status import TableStatus
 
 
 def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
@@ -37,9 +37,9 @@ def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
     defs = definitions([topology], tidetable, {})
     send(kafka, name, Record(1, {"name": "before"}))
 
-    def landing() -> Standing:
+    def landing() -> TableStatus:
         there = written(kafka, topology)
-        return standings(lakehouse, topology, capture(kafka, topology), None, there)[0]
+        return statuses(lakehouse, topology, capture(kafka, topology), None, there)[0]
 
     def tick(instance: dg.DagsterInstance) -> int:
         ran = defs.resolve_job_def("paid_tick").execute_in_process(instance=instance)
@@ -68,9 +68,9 @@ def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
             assert skipped(instance) == f"Everything is at the end of its topics; {told}."
             console = Console(width=400)
             with console.capture() as shown:
-                console.print(*standing_shown("paid", [landing()]), sep="\n")
+                console.print(*status_grid("paid", [landing()]), sep="\n")
             assert told in shown.get()
-            assert json.loads(json.dumps(standing_json(landing())))["in_transactions"] == {partition: kept}
+            assert json.loads(json.dumps(status_json(landing())))["in_transactions"] == {partition: kept}
             producer.abort_transaction(30)
         lake.until(lambda: not landing().in_transactions)
         assert tick(instance) == 0

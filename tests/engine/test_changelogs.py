@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from assets.metadata import of_step
-from dagster_project.told import line
+from dagster_project.render import result_line
 from spark.engine.audit import Audited
 from spark.engine.compact import compact
 from spark.engine.errors import ChangesExpired, ExpressionFailed
@@ -109,7 +109,7 @@ def test_changes_that_are_gone_are_stood_for_by_the_rows(
     done = rebuild(ports, other, other.table("bounds"), "other", from_rows=True)
     version = lake.state(ports, other, name).data_version
     assert done.begun == {name: version}
-    assert f"begins with the rows of {name} at version {version}: older changes were gone" in line(done)
+    assert f"begins with the rows of {name} at version {version}: older changes were gone" in result_line(done)
     assert of_step(done)["begun"].value == {name: version}
     assert lake.rows(ports, other, "bounds")["a"] == {"highest": 3, "lowest": 2}
     arrive(other, Record("a", {"price": 7}))

@@ -11,8 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import functions as F
 
-from assets.lag import standings
-from dagster_project.told import line, standing_shown
+from dagster_project.render import result_line, status_grid
 from resources.kafka import Kafka
 from spark.engine import missed_tombstones as cleaned
 from spark.engine.audit import Audited
@@ -20,6 +19,7 @@ from spark.engine.counts import counted
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.log.position import Position
 from spark.engine.missed_tombstones import LEEWAY, may_miss, newest_of
+from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
 from tests import lake
@@ -117,7 +117,7 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
     clean(kafka, topics, {8, 9})
     done = ticked(ports, made)
     assert [one.cleaned for one in done] == [1, 2, 1]
-    assert "1 deleted by tombstones that compaction had removed" in line(done[0])
+    assert "1 deleted by tombstones that compaction had removed" in result_line(done[0])
     rows = {1: {"name": "a"}, 3: {"name": "b"}, 5: {"name": "e"}, 99: {"name": "z"}}
     assert [lake.rows(ports, made, name) for name in topics] == [rows] * 3, "nor did what does not decode delete one"
     assert lake.rows(ports, made, "names") == {one: {"count": 1} for one in "abez"}
@@ -129,8 +129,8 @@ def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
         assert (count.tombstones, count.wrong) == (1 + then.cleaned, ())
         assert (first.records + then.records + then.cleaned, then.tombstones) == (count.records, 0), "none was read"
     assert all(isinstance(one, Audited) and one.holds for one in lake.audited(ports, made, *topics[1:]))
-    [standing] = [one for one in standings(lakehouse, made, None) if one.table == made.sources[0].landing]
-    assert "1 deleted by tombstones" in str(standing_shown(made.name, [standing])[1:])
+    [status] = [one for one in statuses(lakehouse, made, None) if one.table == made.sources[0].landing]
+    assert "1 deleted by tombstones" in str(status_grid(made.name, [status])[1:])
     again = ticked(ports, made)
     assert [(one.outcome, one.position.cleaned) for one in again] == [("idle", 1), ("idle", 2), ("idle", 1)]
     for name in topics:

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
-from assets.lag import standings
 from resources.lakehouse import Lakehouse
 from spark.engine.audit import audit
 from spark.engine.errors import ChangesExpired, LogBroken, OffsetsExpired, TopicRecreated
@@ -21,6 +20,7 @@ from spark.engine.log import commit
 from spark.engine.log import position as positions
 from spark.engine.ports import Ports
 from spark.engine.rebuild import rebuild, step_or_rebuild
+from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.sql.ddl import quoted
@@ -285,8 +285,8 @@ def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
     assert all(isinstance(error, LogBroken) for error in failed.values())
     assert f"remove _last_checkpoint and *.checkpoint.parquet from {where}/_delta_log" in str(failed[name])
     patient = replace(made, settings=replace(made.settings, max_task_idle_ms=1_000))
-    stands = standings(Lakehouse(str(tmp_path)), patient, capture(kafka, patient), {name: None})
-    assert [one.table for one in stands if one.trouble is not None] == [name], "and it is told beside all others"
+    stands = statuses(Lakehouse(str(tmp_path)), patient, capture(kafka, patient), {name: None})
+    assert [one.table for one in stands if one.log_error is not None] == [name], "and it is told beside all others"
     checkpoint.unlink(missing_ok=True)
     (where / "_delta_log" / "_last_checkpoint").unlink()
     assert tick(copy, made, "after").failed == {}

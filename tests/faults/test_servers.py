@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from assets.failures import PASSING
+from assets.failures import TRANSIENT
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.land import capture, land
@@ -90,7 +90,7 @@ def test_a_broker_that_restarts_while_it_is_read_is_read_to_the_end(
 
     monkeypatch.setattr(commit, "append", killed)
     cut = capture(ports.kafka, made)
-    with suppress(PySparkException, *PASSING):  # it may outlive the broker, or not
+    with suppress(PySparkException, *TRANSIENT):  # it may outlive the broker, or not
         assert land(ports, made, source, cut, "beside").records == MANY
     assert len(lake.records(ports, made, name)) in (0, MANY)
     until(lambda: playground.broker.running() is not None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-import resources.kafka
+import resources.cluster
 from resources.kafka import Kafka
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
@@ -76,7 +76,7 @@ def test_missing_topics_are_named_with_their_cluster_all_at_once(kafka: Kafka, t
 
 
 def test_a_silent_address_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources.kafka, "TIMEOUT", 1.0)
+    monkeypatch.setattr(resources.cluster, "TIMEOUT", 1.0)
     kafka = Kafka({"bootstrap.servers": "127.0.0.1:9"})
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:9 .*Connection refused"):
         kafka.end_offsets(["any"])

@@ -4,7 +4,7 @@ A pin is the newest version of the input that changed data, with the cut of its 
 disagree on a topic that they share would mix two prefixes of it. So the inputs that are ahead go back in their history
 until all agree. This keeps a diamond consistent when one of its arms failed.
 
-A landing is pinned by version and offsets: it may hold more records than steps may read (`spark.engine.time_sync`), and it
+A landing is pinned by version and offsets: it may hold more records than steps may read (`engine.time_sync`), and it
 can go back to any offsets. Its version is the first that holds them all, so the same offsets always give the same pin.
 """
 

@@ -121,7 +121,7 @@ class Position:
     - `begun`: by stored input whose changes are read, the version whose rows replace all changes up to it. Those had
       expired when the table was first computed.
     - `read_at`: when a landing was last read up to the cut, in milliseconds since 1970.
-    - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`spark.engine.missed_tombstones`).
+    - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`missed_tombstones`).
     - `counts`: what a landing received before this commit, including this one if it decoded records again
       (`spark.engine.counts`); None if it was not counted.
     """

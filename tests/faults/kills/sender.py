@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from resources.kafka import Kafka, Setting
+    from resources.cluster import Setting
+    from resources.kafka import Kafka
     from tests.faults.kills.shop import Sent, Topics, Wave
 
 BOUND = 600.0  # seconds for a broker that was killed to be there again

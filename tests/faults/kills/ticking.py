@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from assets.failures import PASSING
+from assets.failures import TRANSIENT
 from resources.tidetable import Tidetable
 from spark.engine.errors import engine_died
 from spark.engine.tick import tick
@@ -84,7 +84,7 @@ class Client:
                     if not engine_died(error):
                         raise
                     failed = {"tick": f"{type(error).__name__}: {error}"}
-                except PASSING as error:
+                except TRANSIENT as error:
                     failed = {"tick": f"{type(error).__name__}: {error}"}
                 report.write(f"{json.dumps([before, self.kills.noted(), failed, time.monotonic() - began])}\n")
 

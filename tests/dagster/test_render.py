@@ -6,18 +6,18 @@ import io
 
 from rich.console import Console
 
-from assets.lag import Standing
-from dagster_project import cli
-from dagster_project.told import older, quarantine_grid, standing_shown
+from dagster_project.cli.output import out, print_result
+from dagster_project.render import older_lines, quarantine_grid, status_grid
 from spark.engine.counts import Counted
 from spark.engine.dropped_records import DroppedRecords
 from spark.engine.log.position import Input, Position
 from spark.engine.log.stored_table import State
 from spark.engine.publishing.position import PublishedPosition
 from spark.engine.quarantine import Undecodable
+from spark.engine.status import TableStatus
 
 
-def standings() -> list[Standing]:
+def statuses() -> list[TableStatus]:
     """A landing and nine tables, with all that a status can say in numbers."""
 
     def state(name: str) -> State:
@@ -28,9 +28,9 @@ def standings() -> list[Standing]:
 
     sent = PublishedPosition("id", "e", 1_201, done=True)
     counted = Counted(12_000_000, 11_999_000, 988, 12, 12_000_000, {"the key is null": 12})
-    landing = Standing("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
+    landing = TableStatus("_landing/customers", state("customers"), {"customers": 120_000}, counted=counted)
     tables = [
-        Standing(f"orders_by_country_{n}", state("orders"), {"orders": 1_000_000}, unsent=3, sent=sent)
+        TableStatus(f"orders_by_country_{n}", state("orders"), {"orders": 1_000_000}, unpublished=3, published=sent)
         for n in range(9)
     ]
     return [landing, *tables]
@@ -38,7 +38,7 @@ def standings() -> list[Standing]:
 
 def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
     console = Console(width=100, file=io.StringIO(), record=True)
-    grid, *notes = standing_shown("warehouse", standings())
+    grid, *notes = status_grid("warehouse", statuses())
     console.print(grid)
     lines = [line for line in console.export_text().splitlines() if line.strip()]
     assert len(lines) == 1 + 1 + 10, "a line each, and none is folded"
@@ -48,9 +48,9 @@ def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
 
 
 def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
-    grid, *_ = standing_shown("warehouse" * 20, standings())
-    with cli.out.capture() as shown:
-        cli.say(False, None, grid)
+    grid, *_ = status_grid("warehouse" * 20, statuses())
+    with out.capture() as shown:
+        print_result(False, None, grid)
     header, *rows = shown.get().splitlines()
     assert header.split()[:2] == ["table", "version"]
     assert len(rows) == 10
@@ -59,13 +59,15 @@ def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
 
 def test_what_a_record_holds_is_one_line_that_no_terminal_obeys() -> None:
     record = Undecodable("orders", 0, 7, None, "the value is not JSON of (id int)", "k", "{\n\x1b[31mred\t\u00e9")
-    with cli.out.capture() as shown:
-        cli.say(False, None, quarantine_grid([record]))
+    with out.capture() as shown:
+        print_result(False, None, quarantine_grid([record]))
     header, row = shown.get().splitlines()
     assert header.split() == ["topic", "partition", "offset", "error", "key", "value"]
     assert row.rstrip().endswith("{\\n\\x1b[31mred\\t\u00e9")
 
 
 def test_dropped_records_that_are_older_than_the_log_are_counted() -> None:
-    assert older(DroppedRecords([], {"late": 3})) == ["3 older: late; the log was cleaned up, and does not tell which"]
-    assert older(DroppedRecords([])) == []
+    assert older_lines(DroppedRecords([], {"late": 3})) == [
+        "3 older records dropped: late; the table's log, which was cleaned up, no longer says which"
+    ]
+    assert older_lines(DroppedRecords([])) == []

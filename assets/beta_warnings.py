@@ -10,7 +10,7 @@ import dagster as dg
 
 
 @contextmanager
-def beta() -> Iterator[None]:
+def without_beta_warnings() -> Iterator[None]:
     """Suppress beta warnings: the bounds on Dagster's version and the tests guard against changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)

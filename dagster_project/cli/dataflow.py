@@ -1,0 +1,102 @@
+"""Commands that bring tables and topics up to date: landing, stepping, ticking and publishing."""
+
+from __future__ import annotations
+
+import click
+
+from dagster_project import render
+from dagster_project.cli.arguments import (
+    Seconds,
+    json_option,
+    table_argument,
+    topology_argument,
+    topology_or_topic_argument,
+)
+from dagster_project.cli.names import find, find_table, find_topology, sources, topic_names
+from dagster_project.cli.output import print_result, progress
+from dagster_project.cli.runs import follow as follow_topics
+from dagster_project.cli.runs import new_run_id, run_tick
+from dagster_project.discover import gates_of
+from dagster_project.settings import Settings
+from spark.engine import land as landing
+from spark.engine import publish as publishing
+from spark.engine.rebuild import step_or_rebuild
+
+
+@click.command()
+@topology_or_topic_argument
+@json_option
+def land(name: str, as_json: bool) -> None:
+    """Land topics to their end; no table is stepped."""
+    topology, topic = find(name, topic_names)
+    ports = Settings.from_environment().ports()
+    cut = landing.capture(ports.kafka, topology)
+    with progress.status("landing"):
+        landed = [landing.land(ports, topology, source, cut, new_run_id()) for source in sources(topology, topic)]
+    print_result(as_json, render.to_json(landed), *map(render.result_line, landed))
+
+
+@click.command()
+@table_argument
+@json_option
+def step(name: str, as_json: bool) -> None:
+    """Step one table to the newest cut that its inputs reached; nothing is landed."""
+    topology, table = find_table(name)
+    with progress.status("stepping"):
+        gate = gates_of(topology).get(table.name)
+        stepped = step_or_rebuild(Settings.from_environment().ports(), topology, table, new_run_id(), gate)
+    print_result(as_json, render.to_json(stepped), render.result_line(stepped))
+
+
+@click.command()
+@topology_argument
+@click.option("--follow", is_flag=True, help="Tick again whenever there is something new, until interrupted.")
+@click.option(
+    "--interval",
+    type=Seconds(min=0.1, max=86_400),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks, with --follow.",
+)
+@json_option
+def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
+    """Tick: land every topic and step every table, at one cut; then publish."""
+    topology = find_topology(name)
+    tidetable = Settings.from_environment().tidetable()
+    if not follow:
+        if not run_tick(tidetable, topology, as_json):
+            raise click.exceptions.Exit(1)
+        return
+    try:
+        follow_topics(tidetable, topology, interval, as_json)
+    except KeyboardInterrupt:
+        progress.print("stopped; the next run goes on from here")
+
+
+@click.command()
+@table_argument
+@click.option(
+    "--skip-refused", is_flag=True, help="Leave out the records that the topic refuses, and count them in its position."
+)
+@click.option(
+    "--repeat",
+    is_flag=True,
+    help="Where the topic may have lost its newest records, send again what may have been among them.",
+)
+@json_option
+def publish(name: str, skip_refused: bool, repeat: bool, as_json: bool) -> None:
+    """Bring the topic of one table to its newest version; nothing is landed or stepped."""
+    topology, table = find_table(name)
+    if table.topic is None:
+        raise click.UsageError(f'{name} has no topic: write .to("...") behind it, in {table.line}')
+    with progress.status("publishing") as status:
+        published = publishing.publish(
+            Settings.from_environment().ports(),
+            topology,
+            table,
+            lambda sent, records: status.update(f"publishing: {records} records, version {sent.version}"),
+            skip_refused=skip_refused,
+            repeat=repeat,
+        )
+    lines = [*map(render.skipped_line, published.skipped), render.result_line(published)]
+    print_result(as_json, render.to_json(published), *lines)
