@@ -145,10 +145,7 @@ class StoredTable:
 
         Excludes the anchor, which no step computed, and commits that a restore undid.
         """
-        for commit in self.all_commits():
-            if until is None or commit.version <= until:
-                yield commit
-                until = commit.position.restored if commit.position.restored is not None else until
+        return _not_undone(self.all_commits(), until)
 
     def all_commits(self) -> Iterator[Commit]:
         """Return the commits of the table's epoch, newest first, including those that a restore undid."""
@@ -269,6 +266,14 @@ def commits_of(entries: Iterable[Entry], anchor: Position) -> Iterator[Commit]:
         elif rows != 0:
             foreign = max(foreign, entry.version)
     yield Commit(0, max(anchor.data_version, foreign), anchor, {})
+
+
+def _not_undone(commits: Iterator[Commit], until: int | None) -> Iterator[Commit]:
+    """Yield commits (up to a version), newest first, except those that a restore undid."""
+    for commit in commits:
+        if until is None or commit.version <= until:
+            yield commit
+            until = commit.position.restored if commit.position.restored is not None else until
 
 
 def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int]) -> State:
