@@ -46,7 +46,7 @@ DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every tab
 FROM_ROWS = dg.Field(
     bool,
     default_value=False,
-    description="Where inputs no longer tell what a table was computed from, begin anew with the rows that they have.",
+    description="If changes of the inputs have expired, begin again with the rows that the inputs have now.",
 )
 VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
 TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")
@@ -131,7 +131,7 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
     @dg.op(
         name=_name(topology, "rebuild", "table"),
         config_schema={"table": TABLE, "downstream": DOWNSTREAM, "from_rows": FROM_ROWS},
-        description="Computes every row anew, as after a changed definition, and writes what differs.",
+        description="Computes every row again, as after a changed definition, and writes what differs.",
     )
     def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
@@ -145,7 +145,7 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
             yield _materialized(tidetable, topology, target, done)
         yield DONE
 
-    return _job(topology, "rebuild", rebuild_table, "Compute a table anew, and, if asked, what follows it.")
+    return _job(topology, "rebuild", rebuild_table, "Compute a table again, and, if asked, what follows it.")
 
 
 def _restore(topology: Topology) -> dg.JobDefinition:

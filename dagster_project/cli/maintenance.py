@@ -108,11 +108,11 @@ def check(name: str, as_json: bool) -> None:
 @click.option(
     "--from-rows",
     is_flag=True,
-    help="Where inputs no longer tell what a table was computed from, begin anew with the rows that they have.",
+    help="If changes of the inputs have expired, begin again with the rows that the inputs have now.",
 )
 @json_option
 def rebuild(name: str, downstream: bool, from_rows: bool, as_json: bool) -> None:
-    """Compute every row of a table anew, as after a changed definition, and write what differs."""
+    """Compute every row of a table again, as after a changed definition, and write what differs."""
     topology, table = find_table(name)
     ports, run, gates = Settings.from_environment().ports(), new_run_id(), gates_of(topology)
     targets = (table, *topology.downstream(table.name)) if downstream else (table,)

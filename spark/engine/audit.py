@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 SAMPLE = 10  # differing rows that an audit shows
 CREATED = "created the table, without rows"
-CLEANED = "the log was cleaned up, and no longer tells of it"
-FOREIGN = "made by maintenance or by somebody else: no position stands for it"
-OTHER = "of another definition, or before the table was begun anew"
+CLEANED = "the log was cleaned up, and no longer has the commit"
+FOREIGN = "made by maintenance or by somebody else: the commit has no position"
+OTHER = "of another definition, or of an epoch before the present one"
 UNDONE = "undone by a restore"
 OLDER = "older than a version that cannot be computed again"
 

@@ -65,7 +65,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TableCounts:
     """The counts of a topic's table: the records of its landing with a value, the tombstones, and its own `rows`.
 
     Every other record was superseded by a newer one of its key, or is a tombstone, or was deleted by one.
@@ -88,7 +88,7 @@ class Taken:
         return f"{self.rows} rows, of {self.values} records with a value that it took: somebody added some"
 
 
-def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | None:
+def table_counts(lakehouse: Lakehouse, topology: Topology, table: Table) -> TableCounts | None:
     """Return the counts of a topic's table; None for another table, and if the table lags its landing.
 
     Raises:
@@ -104,7 +104,7 @@ def taken(lakehouse: Lakehouse, topology: Topology, table: Table) -> Taken | Non
         return None
     given = so_far(landing, landed)
     [row] = _query(stored.path, state.version, "SELECT count(*) AS rows FROM it")
-    return Taken(given.values, given.tombstones, row["rows"])
+    return TableCounts(given.values, given.tombstones, row["rows"])
 
 
 def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted | None:
@@ -154,7 +154,7 @@ def so_far(landing: StoredTable, state: State) -> Counts:
     return _plus(now, found | {"records": sum(one.rows or 0 for one in own)})
 
 
-def moved(counts: Counts, decoded: int, deleted: int) -> Counts:
+def after_redecoding(counts: Counts, decoded: int, deleted: int) -> Counts:
     """Return the counts after the next commit, which decodes records in quarantine, `deleted` tombstones among them."""
     return replace(
         counts,
@@ -191,8 +191,8 @@ def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tup
         if first < since or last >= until:
             wrong.append(f"partition {partition}: has offsets {first} to {last}, and read {since} to {until - 1}")
         elif row["records"] > read[partition]:
-            told = f"{row['records']} records of {read[partition]} offsets: some are there twice"
-            wrong.append(f"partition {partition}: {told}")
+            twice = f"{row['records']} records of {read[partition]} offsets: some are there twice"
+            wrong.append(f"partition {partition}: {twice}")
     return held, wrong
 
 
@@ -205,11 +205,11 @@ def _missing(written: Counts, held: Counts) -> list[str]:
     if written.records != sum(parts):
         return [f"{written.records} records, of which {sum(parts)} are a value, a tombstone or quarantined"]
     if parts != there and held.records == written.records:
-        return [f"{_told(parts)} were landed, and {_told(there)} are there: somebody changed them"]
+        return [f"{_in_words(parts)} were landed, and {_in_words(there)} are there: somebody changed them"]
     return []
 
 
-def _told(parts: tuple[int, int, int]) -> str:
+def _in_words(parts: tuple[int, int, int]) -> str:
     return f"{parts[0]} with a value, {parts[1]} tombstones, {parts[2]} in quarantine"
 
 

@@ -23,14 +23,14 @@ def condition(error: PySparkException) -> str:
     If the parameters of the message are longer than 1,024 characters (`spark.connect.grpc.maxMetadataSize`), Spark
     Connect sends the class in the message only. A commit that lost a race has the winner's position among them.
     """
-    told = CONDITION.search(str(error))
-    return error.getCondition() or (told.group(1) if told else "")
+    match = CONDITION.search(str(error))
+    return error.getCondition() or (match.group(1) if match else "")
 
 
 def cause(error: PySparkException) -> str:
     """Return the innermost cause of a Spark error, in one line."""
-    found = CAUSE.findall(str(error))
-    return str(found[-1] if found else str(error).partition("\n")[0])
+    causes = CAUSE.findall(str(error))
+    return str(causes[-1] if causes else str(error).partition("\n")[0])
 
 
 def engine_died(error: PySparkException) -> bool:
@@ -124,7 +124,7 @@ class NoCommonCut(EngineError):
     """The inputs of a step have no versions that agree on every topic that they share.
 
     Run `tidetable run TOPOLOGY`; if an input cannot step, `tidetable status TOPOLOGY` says why. After a topic was
-    created anew, rebuild the input that is older.
+    created again, rebuild the input that is older.
     """
 
 

@@ -94,7 +94,7 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
 
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
-        TopicRecreated: the topic was deleted and created anew, or lost its newest records.
+        TopicRecreated: the topic was deleted and created again, or lost its newest records.
         PlanChanged: a landed column is declared with another type, or records with another event time or key.
         NotCommitted: other runs committed first, several times.
     """
@@ -225,9 +225,9 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
 def _too_far(at: Column, ahead: int) -> Column:
     """Return the error of an event time that is more than `ahead` milliseconds ahead of the clock; null if none."""
     latest = time.time_ns() // 1_000_000 + ahead
-    told = f" is more than {ahead} ms ahead of the clock (message_timestamp_after_max_ms)"
+    late = f" is more than {ahead} ms ahead of the clock (message_timestamp_after_max_ms)"
     return F.when(
-        at > F.timestamp_millis(F.lit(latest)), F.concat(F.lit("the timestamp "), at.cast("string"), F.lit(told))
+        at > F.timestamp_millis(F.lit(latest)), F.concat(F.lit("the timestamp "), at.cast("string"), F.lit(late))
     )
 
 
@@ -235,8 +235,8 @@ def _without_key(consumed: Consumed) -> Column:
     """Return the error of a record of a table whose key, or a part of it, is null; null if none."""
     missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
     key = ", ".join(column.name for column in consumed.key)
-    told = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
-    return F.when(missing, F.lit(told))
+    reason = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
+    return F.when(missing, F.lit(reason))
 
 
 def _range(
@@ -301,7 +301,7 @@ def _first(kafka: Kafka, source: Source, want: TopicOffsets) -> dict[int, int]:
 
 def _recreated(source: Source, was: str, now: str) -> TopicRecreated:
     return TopicRecreated(
-        f"topic {source.topic} was deleted and created anew: its id is {now}, the landing holds offsets of {was}, and "
+        f"topic {source.topic} was deleted and created again: its id is {now}, the landing holds offsets of {was}, and "
         f"the two would mix, whatever on_data_loss says. Land it under another topology name, or move "
         f"{source.landing} away to start over"
     )

@@ -78,8 +78,8 @@ def may_miss(kafka: Kafka, source: Source, was: Position, now: int) -> bool:
     config = kafka.topic_config(source.topic) or {}
     if "compact" not in config.get("cleanup.policy", "compact"):
         return False
-    kept = int(config.get("delete.retention.ms", DAY))
-    return was.read_at is None or now - was.read_at >= kept - min(LEEWAY, kept // 2)
+    retention = int(config.get("delete.retention.ms", DAY))
+    return was.read_at is None or now - was.read_at >= retention - min(LEEWAY, retention // 2)
 
 
 def missing(records: DataFrame, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:

@@ -122,8 +122,8 @@ def publish(
                 why = f"{_named(topology, target, refused, place)}{_advice(topology, target)}"
                 raise RecordRefused(why, refused.key, refused.headers) from refused
         else:
-            told = tuple(skipped.values())
-            return replace(done, left_out=len(left_out), skipped=told, seconds=time.monotonic() - began)
+            reasons = tuple(skipped.values())
+            return replace(done, left_out=len(left_out), skipped=reasons, seconds=time.monotonic() - began)
 
 
 def _published(
@@ -206,7 +206,7 @@ def _check_tail(topology: Topology, target: Table, sent: PublishedPosition | Non
             f"{topology.name}/{target.name}: how far topic {target.topic} is, is not known: group "
             f"{group(topology, target)} has no offset, which the broker forgets after a week, and records were removed "
             f"from {several} {', '.join(map(str, emptied))}, the newest that were published perhaps. They would be "
-            f"told again. {remedy(target)}; or, if they may be told again, or none was published there, run "
+            f"sent again. {remedy(target)}; or, if they may be sent again, or none was published there, run "
             f"`tidetable publish {topology.name}.{target.name} --repeat`, which begins with {again}"
         )
 
@@ -218,7 +218,7 @@ def _check(name: str, target: Table, sent: PublishedPosition | None, aim: Publis
     if sent.id != aim.id or sent.version > aim.version:
         raise InputChanged(
             f"topic {target.topic} holds version {sent.version} of a {name} that is no longer there: it was dropped "
-            f"and made anew, or an older copy was put in its place. {remedy(target)}"
+            f"and created again, or an older copy was put in its place. {remedy(target)}"
         )
     if sent.key not in ((), aim.key):
         raise PlanChanged(
@@ -266,8 +266,8 @@ def _sending(
 
 def _place(refused: RecordRefused) -> Place | None:
     """Return the place of a refused record among those of its table; None if the client does not name the record."""
-    told = refused.headers
-    return None if not told else (int(told[f"{HEADER}version"]), int(told[f"{HEADER}ordinal"]))
+    headers = refused.headers
+    return None if not headers else (int(headers[f"{HEADER}version"]), int(headers[f"{HEADER}ordinal"]))
 
 
 def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place | None) -> str:

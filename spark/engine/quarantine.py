@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine.counts import moved, so_far
+from spark.engine.counts import after_redecoding, so_far
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.land import landed
 from spark.engine.log import commit, table
@@ -117,7 +117,7 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 f"ON {' AND '.join(f't.{c} = s.{c}' for c in COORDINATES)} AND t._error IS NOT NULL "
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = {value}' for c, value in values.items())}"
             )
-            counts = moved(so_far(landing, state), count, deleted)
+            counts = after_redecoding(so_far(landing, state), count, deleted)
             position = replace(was, n=was.n + 1, run=run, cut=cut, data_version=state.data_version, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         if committed is None:

@@ -1,4 +1,4 @@
-"""Rebuild a table: compute every key anew, and commit the difference; also after a change of its definition."""
+"""Rebuild a table: compute every key again, and commit the difference; also after a change of its definition."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def rebuild(
     unseen: bool = False,
     from_rows: bool = False,
 ) -> Stepped:
-    """Compute every key anew at the newest common cut, and merge what differs; also after a change of definition.
+    """Compute every key again at the newest common cut, and merge what differs; also after a change of definition.
 
     A stored stream and windows are replayed, through the spans of their commits.
 
     If changes of the inputs have expired, so that the rows cannot be computed again, the rebuild fails, and the table
-    does not change. With `from_rows` the table begins anew instead, and the rows of such inputs replace their changes.
+    does not change. With `from_rows` the table begins again instead, and the rows of such inputs replace their changes.
     A table without rows begins so without `from_rows`.
 
     The change feed has only the difference, so tables that read this one step as usual. If the columns changed, all
@@ -80,12 +80,12 @@ def rebuild(
     """
     began = time.monotonic()
     stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
-    begin_anew, gone = False, tuple[str, ...]()
+    new_epoch, gone = False, tuple[str, ...]()
 
     def once() -> Stepped | None:
-        nonlocal begin_anew, gone
-        state = _renewed(ports, topology, target, stored, run, from_rows, begin_anew)
-        begin_anew = False
+        nonlocal new_epoch, gone
+        state = _renewed(ports, topology, target, stored, run, from_rows, new_epoch)
+        new_epoch = False
         pins = pin(ports, topology, target)  # after the state: else a step in between could be ahead of the pins
         if not pins.inputs:
             missing = ", ".join(pins.lagging)
@@ -101,7 +101,7 @@ def rebuild(
                 return _rebuilt(ports, topology, replace(attempt, position=position))
         except ChangesExpired as error:
             if from_rows and state is not None and state.position.n > 0:
-                begin_anew = True
+                new_epoch = True
                 return None
             if (from_rows or is_new(state)) and (expired := expired_inputs(ports, topology, target, pins)) != gone:
                 gone = expired
@@ -151,12 +151,12 @@ def _renewed(
     stored: StoredTable,
     run: str,
     from_rows: bool,
-    begin_anew: bool,
+    new_epoch: bool,
 ) -> State | None:
     """Return the state to rebuild from, in a new epoch if the definition or an input changed, or the position is lost.
 
     In a new epoch the spans of the old one cannot be replayed. So if changes of the inputs have expired, an epoch
-    begins only with `from_rows`; without it the rebuild fails before anything is lost. `begin_anew` always begins one.
+    begins only with `from_rows`; without it the rebuild fails before anything is lost. `new_epoch` always begins one.
     """
     state, agrees = None, False
     try:
@@ -169,7 +169,7 @@ def _renewed(
     if (
         agrees
         and state is not None
-        and not begin_anew
+        and not new_epoch
         and not _input_replaced(ports, topology, target, state, from_rows)
     ):
         if not from_rows or state.position.n == 0 or not _expired(ports, topology, target, state.position.begun):
@@ -192,7 +192,7 @@ def _expired(
 def _input_replaced(ports: Ports, topology: Topology, target: Table, state: State, from_rows: bool) -> bool:
     """Return whether a replay cannot go through the inputs, because one of them changed other than by steps.
 
-    It was recreated; or it is a stream that was computed anew by another definition, or changed by somebody else; or a
+    It was recreated; or it is a stream that was computed again by another definition, or changed by somebody else; or a
     table that was replaced, where its change feed ends.
     """
     for scan in target.inputs if target.plan.keeps_time or target.plan.changelogs else ():

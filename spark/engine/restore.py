@@ -93,7 +93,7 @@ def restore(
                 if not changes_lost(error):
                     raise
                 raise CannotRestore(
-                    f"the files of version {chosen.version} of {table.name} are no longer kept, a week by default: "
+                    f"the files of version {chosen.version} of {table.name} were removed (by default after a week): "
                     f"{message(error).strip()}"
                 ) from error
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from spark.engine.counts import counted, taken
+from spark.engine.counts import counted, table_counts
 from spark.engine.errors import InputChanged, LogBroken, PlanChanged, PositionLost
 from spark.engine.land import capture, written
 from spark.engine.log.definition import added_columns
@@ -23,7 +23,7 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark.engine.counts import Counted, Taken
+    from spark.engine.counts import Counted, TableCounts
     from spark.engine.log.position import Cut, Gap, Position
     from spark.engine.log.stored_table import State
     from spark.engine.ports import Kafka, Lakehouse
@@ -62,7 +62,7 @@ class TableStatus:
     unpublished: int = 0
     in_transactions: dict[str, int] = field(default_factory=dict)
     counted: Counted | None = None
-    taken: Taken | None = None
+    taken: TableCounts | None = None
 
     @property
     def first_offsets(self) -> dict[int, int]:
@@ -134,7 +134,7 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
         if status.table in sources:
             return replace(status, counted=counted(lakehouse, topology, sources[status.table]))
         with suppress(PositionLost, LogBroken):  # the landing's error: its status has `log_error` already
-            return replace(status, taken=taken(lakehouse, topology, tables[status.table]))
+            return replace(status, taken=table_counts(lakehouse, topology, tables[status.table]))
         return status
 
     return [with_count(status) for status in uncounted]
@@ -243,7 +243,7 @@ def _table_status(
             recreated |= other_topic
             if other_topic and name.startswith(LANDING):
                 refused = (
-                    f"topic {topic_name} was deleted and created anew: its records would mix with those that landed"
+                    f"topic {topic_name} was deleted and created again: its records would mix with those that landed"
                 )
             lag[topic_name] = sum(max(0, offset - offsets.get(p, 0)) for p, offset in end.offsets.items())
     return TableStatus(name, state, lag, waiting_for, refused=refused, recreated=recreated, redecoded=redecoded)

@@ -149,8 +149,8 @@ def remedy(topology: Topology, target: Table) -> str:
     if not target.plan.keeps_time and not target.plan.changelogs:
         return f"run `tidetable rebuild {name}`"
     return (
-        f"Its rows stay as they are. To give up what it holds of what is gone, and begin anew with the rows that its "
-        f"inputs have now, run `tidetable rebuild {name} --from-rows`"
+        f"Its rows did not change. To discard what it computed from the expired changes, and to begin with the rows "
+        f"that its inputs have now, run `tidetable rebuild {name} --from-rows`"
     )
 
 
@@ -169,6 +169,6 @@ def _check_inputs(was: Position, will: Position) -> None:
         known = was.inputs.get(name)
         if known is None or known.id != pinned.id or known.version > pinned.version:
             raise InputChanged(
-                f"{will.table} was computed from {name} ({known}), which is now {pinned}: it was dropped and made "
-                f"anew, or restored. Run `tidetable rebuild {will.table.replace('/', '.')}`"
+                f"{will.table} was computed from {name} ({known}), which is now {pinned}: it was dropped and created "
+                f"again, or restored. Run `tidetable rebuild {will.table.replace('/', '.')}`"
             )

@@ -70,14 +70,14 @@ def tick(
     failed: dict[str, Failed] = {}
     names, topics = [source.landing for source in topology.sources], topology.source_topics
 
-    def tell(done: TickEvent) -> None:
+    def report(done: TickEvent) -> None:
         if say is not None:
             say(done)
 
     def landing(source: Source) -> None:
         with _failing(source.landing):
             landed.append(land(ports, topology, source, cut, run))
-            tell(landed[-1])
+            report(landed[-1])
 
     def stepping(table: Table) -> None:
         unlanded = tuple(name for name in names if name in failed and topics[name] & topics[table.name])
@@ -86,16 +86,16 @@ def tick(
                 stored = StoredTable.of(ports.lakehouse, topology.name, table.name)
                 state = stored.state()
                 stepped.append(Stepped(stored.name, "waiting", state, state, unlanded))
-                tell(stepped[-1])
+                report(stepped[-1])
                 return
             gate = gates.get(table.name) if gates is not None else None
             stepped.append(step_or_rebuild(ports, topology, table, run, gate))
-            tell(stepped[-1])
+            report(stepped[-1])
 
     def publishing(table: Table) -> None:
         with _failing(f"kafka/{table.topic}", KafkaUnavailable, TopicMissing):
             published.append(publish(ports, topology, table))
-            tell(published[-1])
+            report(published[-1])
 
     @contextmanager
     def _failing(name: str, *also: type[Failed]) -> Iterator[None]:
@@ -103,13 +103,13 @@ def tick(
             yield
         except (EngineError, *also) as error:
             failed[name] = error
-            tell(error)
+            report(error)
         except PySparkException as error:
             if engine_died(error):
                 raise
             failed[name] = SparkFailed(f"{topology.name}/{name}: {cause(error)}")
             failed[name].__cause__ = error
-            tell(failed[name])
+            report(failed[name])
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(landing, topology.sources))

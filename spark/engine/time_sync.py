@@ -103,8 +103,8 @@ class _Backlog:
 
     def times(self, until: int) -> dict[int, int]:
         """Return the newest time of each partition up to a cut, in microseconds since 1970."""
-        taken = self.records.filter(pc.less_equal(self.records["_reached"], until))
-        timed = taken.filter(pc.greater(taken["_reached"], UNTIMED))
+        records = self.records.filter(pc.less_equal(self.records["_reached"], until))
+        timed = records.filter(pc.greater(records["_reached"], UNTIMED))
         return _later(_by_partition(timed, "_reached", "max"), self.seen)
 
     def landed_at(self, batch: int) -> int:
@@ -292,7 +292,7 @@ def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, i
     where = within(since, until)
     if where == NO_RECORD:
         return PLACED.empty_table()
-    records = _asked(landing, REACHED.format(where=where))
+    records = _query(landing, REACHED.format(where=where))
     return records.set_column(3, "_reached", pc.fill_null(records["_reached"], UNTIMED)).cast(PLACED)
 
 
@@ -301,10 +301,10 @@ def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, i
     where = within(since, until)
     if where == NO_RECORD:
         return {}
-    return _by_partition(_asked(landing, NEWEST.format(where=where)).drop_null(), "_reached", "max")
+    return _by_partition(_query(landing, NEWEST.format(where=where)).drop_null(), "_reached", "max")
 
 
-def _asked(landing: DeltaTable, query: str) -> pa.Table:
+def _query(landing: DeltaTable, query: str) -> pa.Table:
     """Return the rows of a query over `landing`, with `_reached` in microseconds since 1970."""
     found = pa.table(QueryBuilder().register("landing", landing).execute(query).read_all())
     times = found["_reached"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())

@@ -1,7 +1,7 @@
 """The merge order of a span's records, and stream time in that order (KIP-353).
 
 Kafka Streams takes, among the records at the heads of the partitions, the one with the smallest timestamp. In closed
-form, records sort by the running maximum of the timestamps in their partition, which starts anew with the span; then
+form, records sort by the running maximum of the timestamps in their partition, which starts again with the span; then
 tables before streams and the left side before the right; then by topic, partition, offset. Stream time at a record is
 the greatest timestamp up to it. So it is the greater of stream time before the span and the record's own running
 maximum, which needs a window per partition and no global sort.

@@ -244,7 +244,7 @@ def test_a_topic_that_was_recreated_is_behind_whatever_its_offsets_are(shop: Sho
     found = statuses(shop.tidetable.lakehouse, shop.topology, anew)
     assert all(status.is_lagging for status in found)
     landings = [status for status in found if status.table.startswith("_landing/")]
-    assert all("was deleted and created anew" in str(status.refused) for status in landings)
+    assert all("was deleted and created again" in str(status.refused) for status in landings)
     all_of_it = sum(sum(end.offsets.values()) for end in anew.values())
     assert sum(sum((status.lag or {}).values()) for status in landings) == all_of_it
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from spark.engine import counts as engine_counts
 from spark.engine import land
-from spark.engine.counts import Counted, Taken, counted, taken
+from spark.engine.counts import Counted, TableCounts, counted, table_counts
 from spark.engine.dropped_records import dropped_records
 from spark.engine.log.position import Counts
 from spark.engine.quarantine import redecode
@@ -52,13 +52,13 @@ def test_records_of_a_landing_add_up(ports: Ports, kafka: Kafka, topic: Callable
     assert sorted(found.reasons.values()) == [1, 2] or sorted(found.reasons.values()) == [1, 1, 1]
     assert found.wrong == ()
     [table] = topology.tables
-    assert taken(ports.lakehouse, topology, table) is None
+    assert table_counts(ports.lakehouse, topology, table) is None
     lake.step_all(ports, topology)
-    assert taken(ports.lakehouse, topology, table) == Taken(values=2, tombstones=1, rows=1)
+    assert table_counts(ports.lakehouse, topology, table) == TableCounts(values=2, tombstones=1, rows=1)
     path = lake.path(ports, topology, table.name)
     stored = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t").read_all())
     write_deltalake(path, pa.concat_tables([stored, stored]), mode="append")
-    more = taken(ports.lakehouse, topology, table)
+    more = table_counts(ports.lakehouse, topology, table)
     assert more is not None
     assert more.wrong == "3 rows, of 2 records with a value that it took: somebody added some"
 

@@ -384,7 +384,7 @@ def test_a_topic_made_anew_is_refused_and_nothing_is_committed(
         lake.until(lambda: not kafka.end_offsets([name]))
     kafka.create_topic(name)
     send(kafka, name, Record(1, {"name": "new"}), Record(2, {"name": "new"}))
-    with pytest.raises(TopicRecreated, match=f"{name} was deleted and created anew"):
+    with pytest.raises(TopicRecreated, match=f"{name} was deleted and created again"):
         landed(Ports(NoEngine(), ports.lakehouse, ports.kafka), topology)
     assert names(ports, topology) == [(0, "old")]
     assert log(ports, topology) == ["CREATE TABLE", "WRITE"]
@@ -556,6 +556,6 @@ def test_a_topic_made_anew_behind_the_cut_is_refused(ports: Ports, kafka: Kafka,
     kafka.create_topic(name)
     lake.until(lambda: kafka.beginning_offsets([name])[name].offsets == {0: 0})
     send(kafka, name, *(Record(n, {"name": "new"}) for n in range(6)))
-    with pytest.raises(TopicRecreated, match="was deleted and created anew"):
+    with pytest.raises(TopicRecreated, match="was deleted and created again"):
         land(ports, topology, source, cut, "behind")
     assert [name for _, name in names(ports, topology)] == ["old"] * 3

@@ -255,7 +255,7 @@ def test_an_input_that_was_dropped_and_made_anew_is_refused_by_name(story: Story
     shutil.rmtree(lake.path(ports, story.topology, customers))
     assert step(ports, story.topology, story.topology.table(customers), "test").outcome == "stepped"
     version = lake.versions(ports, story.topology, "enriched")
-    with pytest.raises(InputChanged, match=rf"was computed from {customers} .* dropped and made anew"):
+    with pytest.raises(InputChanged, match=rf"was computed from {customers} .* dropped and created again"):
         step(ports, story.topology, story.topology.table("enriched"), "test")
     assert lake.versions(ports, story.topology, "enriched") == version
 

@@ -159,7 +159,7 @@ def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
             if least.topic_id != offsets.topic_id:
                 raise NoCommonCut(
                     f"{walk.name} and {slower} were computed from topic {topic} before and after it was "
-                    f"created anew: run `tidetable rebuild` for the one that is older"
+                    f"created again: run `tidetable rebuild` for the one that is older"
                 )
             if least.is_before(offsets):
                 return walk, topic, slower, least

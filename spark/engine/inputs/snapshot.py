@@ -227,9 +227,9 @@ def recorded(scan: Scan, feed: DataFrame) -> DataFrame:
     """
     deleted = F.col("_change_type") == "delete"
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
-    told = feed.where("_change_type <> 'update_preimage'")
+    changes = feed.where("_change_type <> 'update_preimage'")
     batch = F.col("_commit_version").alias("_batch")
-    return with_ordinals(told.select(*values, *cols(OURS), batch, deleted.alias("_deleted")), scan.key)
+    return with_ordinals(changes.select(*values, *cols(OURS), batch, deleted.alias("_deleted")), scan.key)
 
 
 def inserted() -> Column:

@@ -81,7 +81,7 @@ class IncrementalSpan:
         They are selected by batch in a stream, and by offset in a landing, so that statistics skip older files.
 
         Raises:
-            InputChanged: somebody else changed the input, or it was computed anew or replaced.
+            InputChanged: somebody else changed the input, or it was computed again or replaced.
         """
         if not scan.appended:
             return with_reached(self._table_records(scan), scan.by_time)
@@ -90,11 +90,11 @@ class IncrementalSpan:
             if commit.position is None:
                 raise InputChanged(
                     f"{self.after.topology}/{scan.table} was changed in version {commit.version} by somebody else: "
-                    f"which keys that concerns cannot be told. Run `tidetable rebuild` for every table that reads it"
+                    f"the log does not say which keys changed. Run `tidetable rebuild` for every table that reads it"
                 )
             if commit.position.n == 1:
                 raise InputChanged(
-                    f"{self.after.topology}/{scan.table} was computed anew in version {commit.version}, by another "
+                    f"{self.after.topology}/{scan.table} was computed again in version {commit.version}, by another "
                     f"definition: its records are all others. Run `tidetable rebuild "
                     f"{self.after.topology}.{scan.table} --downstream`"
                 )
@@ -103,8 +103,8 @@ class IncrementalSpan:
             return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
         found = self.after.appended(scan)
         # Without batches no commit changed data, for example a rebuild that found no difference.
-        gained = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
-        return placed(scan, gained)
+        added = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
+        return placed(scan, added)
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:
         """Return earlier records that may be newer than some records of the span; None if there are none.

@@ -57,7 +57,7 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     difference = _difference(stored["is"], given["is"])
     if not difference and "plan" in stored:
         difference = _difference(*(json.dumps(one["plan"], indent=1) for one in (stored, given)))
-    difference = difference or "(the words for both are the same, and an earlier build kept nothing else of it)"
+    difference = difference or "(both descriptions are equal, and an earlier version of Tidetable stored nothing else)"
     raise PlanChanged(
         f"{topology.name}.{target.name} was computed by another definition than the one at {target.line}:\n"
         f"{difference}\nrun `tidetable rebuild {topology.name}.{target.name}`"

@@ -50,7 +50,7 @@ def check_landing(name: str, state: State, source: Source) -> None:
             f"{name}: landed and declared types differ: "
             + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
             + ". Declare a column of another name for the new type, "
-            "or land the topic anew under another topology name"
+            "or land the topic again under another topology name"
         )
     if other_records:
         raise PlanChanged(

@@ -68,7 +68,7 @@ class State:
 class StoredTable:
     """A stored table, or a landing: its name `<topology>/<table>`, and the path of its Delta table.
 
-    Every method reads the log anew, without a JVM.
+    Every method reads the log again, without a JVM.
     """
 
     name: str
@@ -283,5 +283,5 @@ def _state(delta: DeltaTable, data_version: int, position: Position, metrics: di
 
 def _remedy(table: str) -> str:
     if "/_landing/" in table:
-        return f"move the folder {table} of the lake away to land its topic anew, then rebuild the tables that read it"
+        return f"move the folder {table} of the lake away to land its topic again, then rebuild the tables that read it"
     return f"run `tidetable rebuild {table.replace('/', '.')}`"

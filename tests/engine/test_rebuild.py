@@ -397,7 +397,7 @@ def test_what_follows_a_stream_of_another_definition_is_refused_until_it_is_rebu
     sold("pen")
     refused = tick(ports, made, "second").failed
     assert refused.keys() == {"counted", "daily"}
-    assert all("was computed anew" in str(error) and "--downstream" in str(error) for error in refused.values())
+    assert all("was computed again" in str(error) and "--downstream" in str(error) for error in refused.values())
     for follower in made.downstream("kept"):
         rebuild(ports, made, follower, "rebuild")
     assert tick(ports, made, "third").failed == {}
