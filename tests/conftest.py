@@ -29,7 +29,7 @@ SERVERS = "TIDETABLE_TESTS_SERVERS"
 TOGETHER = (
     ("tests/dagster",),  # they share the topology that is shipped
     ("tests/faults/test_boundaries", "tests/faults/test_matrix"),  # and these a world
-    ("tests/engine/test_repair", "tests/engine/test_step", "tests/engine/test_tick"),  # and these the shop's story
+    ("tests/engine/test_rebuild", "tests/engine/test_step", "tests/engine/test_tick"),  # and these the shop's story
 )
 """Beginnings of files that one worker takes, one after the other."""
 
