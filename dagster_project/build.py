@@ -15,7 +15,7 @@ from assets.sensors import broken_sensor, lag_sensor
 from assets.specs import word
 from assets.suites import BrokenSuite, Suite
 from dagster_project.discover import BrokenTopology, suites_of, topologies
-from dagster_project.settings import Settings
+from dagster_project.settings import CADENCE, Settings, SettingsError
 from resources.tidetable import Tidetable
 from spark.topology import Topology
 
@@ -26,10 +26,12 @@ def definitions(
     checked: Mapping[str, Suite],
     broken: Sequence[BrokenTopology] = (),
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    cadence: str = CADENCE,
 ) -> dg.Definitions:
     """Dagster's definitions of topologies. Nothing is started or opened before a run needs it.
 
-    A broken topology does not affect the others: in its place is a sensor that always fails with its error.
+    A broken topology does not affect the others: in its place is a sensor that always fails with its error. `cadence`
+    is the cron expression of the schedules of ticks.
     """
     maintenance = maintenance_job(found)
     return dg.Definitions(
@@ -40,7 +42,7 @@ def definitions(
             maintenance,
         ],
         sensors=[*map(lag_sensor, found), *(broken_sensor(name, why) for name, why in _by_name(broken).items())],
-        schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
+        schedules=[*(tick_schedule(topology, cadence) for topology in found), maintenance_schedule(maintenance)],
         resources={"tidetable": tidetable},
         executor=executor,
     )
@@ -97,7 +99,12 @@ def build_definitions(
 def built(
     settings: Settings, given: Sequence[Topology] = (), executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """Dagster's definitions of the topologies of `settings`, and of those in `given`."""
+    """Dagster's definitions of the topologies of `settings`, and of those in `given`.
+
+    Raises:
+        SettingsError: a setting is not valid, or a folder or a module does not exist.
+    """
+    _check_cadence(settings)
     broken: list[BrokenTopology] = []
     found = (*given, *topologies(broken.append, settings))
     unread, sound = tuple(broken), []
@@ -113,4 +120,15 @@ def built(
         sound = [topology for topology in sound if topology.name not in clashing]
     for one in broken:
         dg.get_dagster_logger().error("left out: %s", one)
-    return definitions(sound, settings.tidetable(), checked, broken, executor)
+    return definitions(sound, settings.tidetable(), checked, broken, executor, settings.cadence)
+
+
+def _check_cadence(settings: Settings) -> None:
+    """Raise if the cadence is not a cron expression that Dagster accepts."""
+    try:
+        dg.ScheduleDefinition(name="cadence", job_name="cadence", cron_schedule=settings.cadence)
+    except dg.DagsterInvalidDefinitionError:
+        raise SettingsError(
+            f"{settings.called('cadence')}={settings.cadence} is not a cron expression of five fields: "
+            f"write minute, hour, day of month, month and day of week, as in {CADENCE} for every five minutes"
+        ) from None

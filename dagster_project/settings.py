@@ -52,6 +52,8 @@ USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 
 REFERENCE = re.compile(r"(env|file):(.+)")
 
+CADENCE = "*/5 * * * *"
+
 
 class SettingsError(Exception):
     """A setting is not valid.
@@ -117,6 +119,12 @@ class Settings(BaseSettings):
         default=None,
         description="The folder of Great Expectations suites, `<topology>.<table>.json`. Without it, the folder "
         "`expectations` beside each folder of topologies.",
+    )
+
+    cadence: str = Field(
+        default=CADENCE,
+        description="When Dagster's schedule of each topology ticks: a cron expression of five fields, in UTC. The "
+        "schedule is off until you switch it on; the sensor ticks without it.",
     )
 
     _file: Path | None = PrivateAttr(default=None)

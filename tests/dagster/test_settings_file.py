@@ -21,7 +21,7 @@ def test_a_file_says_what_variables_say_and_its_paths_are_relative_to_it(tmp_pat
     (tmp_path / "client.properties").write_text("bootstrap.servers=one:9092")
     (tmp_path / "tidetable.toml").write_text(
         'lake = "data/lake"\nkafka = "client.properties"\nengine_memory = "6g"\n'
-        'topologies = ["tables", "acme.more"]\nexpectations = "suites"\n'
+        'topologies = ["tables", "acme.more"]\nexpectations = "suites"\ncadence = "0 * * * *"\n'
     )
     (tmp_path / "tables").mkdir()
     below = tmp_path / "a" / "b"
@@ -32,6 +32,7 @@ def test_a_file_says_what_variables_say_and_its_paths_are_relative_to_it(tmp_pat
     assert settings.tidetable().engine.memory == "6g"
     assert settings.topologies == (str(tmp_path / "tables"), "acme.more")
     assert settings.expectations == str(tmp_path / "suites")
+    assert settings.cadence == "0 * * * *"
     assert read(tmp_path) == settings
 
 
@@ -65,6 +66,7 @@ def test_the_environment_wins_and_an_empty_variable_is_none(tmp_path: Path) -> N
     ("text", "message"),
     [
         ('lakes = "x"', "tidetable.toml: there is no setting 'lakes'; did you mean lake?; there are: lake, kafka,"),
+        ("cadence = 300", "tidetable.toml: cadence: Input should be a valid string"),
         ("lake = 5", "tidetable.toml: lake: Input should be a valid string"),
         ("topologies = [1]", "tidetable.toml: topologies: Input should be a valid string"),
         ("lake = ", "tidetable.toml is not TOML: Invalid value (at end of document)"),
@@ -146,5 +148,6 @@ def test_every_setting_has_a_description_and_a_variable() -> None:
         "TIDETABLE_ENGINE_MEMORY",
         "TIDETABLE_TOPOLOGIES",
         "TIDETABLE_EXPECTATIONS",
+        "TIDETABLE_CADENCE",
     ]
     assert all(setting.description.endswith(".") for setting in reference)
