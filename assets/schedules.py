@@ -1,4 +1,4 @@
-"""A schedule of ticks at a fixed interval, for users who do not want the sensor's."""
+"""A schedule of ticks at fixed times, for users who do not want the sensor's."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import dagster as dg
 from assets.specs import tick_name
 from spark.topology import Topology
 
-CADENCE = "*/5 * * * *"  # every five minutes
 
+def tick_schedule(topology: Topology, cadence: str) -> dg.ScheduleDefinition:
+    """A schedule of ticks at the times of a cron expression in UTC, with or without new records.
 
-def tick_schedule(topology: Topology) -> dg.ScheduleDefinition:
-    """A schedule of ticks every five minutes, with or without new records. Off by default: the sensor suffices."""
+    It is off by default: the sensor suffices.
+
+    Raises:
+        DagsterInvalidDefinitionError: `cadence` is not a cron expression.
+    """
     return dg.ScheduleDefinition(
         name=f"{tick_name(topology)}_schedule",
         job_name=tick_name(topology),
-        cron_schedule=CADENCE,
+        cron_schedule=cadence,
+        execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Tick {topology.name} every five minutes, also when nothing is new.",
+        description=f"Tick {topology.name} at {cadence} (cron, UTC), also when nothing is new.",
     )

@@ -15,32 +15,37 @@ from assets.sensors import broken_sensor, lag_sensor
 from assets.specs import word
 from assets.suites import BrokenSuite, Suite
 from dagster_project.discover import BrokenTopology, suites_of, topologies
-from dagster_project.settings import Settings
+from dagster_project.settings import CADENCE, Settings, SettingsError
 from resources.tidetable import Tidetable
 from spark.topology import Topology
 
 
 def definitions(
-    found: Sequence[Topology],
+    sound: Sequence[Topology],
     tidetable: Tidetable,
-    checked: Mapping[str, Suite],
+    suites: Mapping[str, Suite],
     broken: Sequence[BrokenTopology] = (),
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    cadence: str = CADENCE,
 ) -> dg.Definitions:
     """Dagster's definitions of topologies. Nothing is started or opened before a run needs it.
 
-    A broken topology does not affect the others: in its place is a sensor that always fails with its error.
+    A broken topology does not affect the others: in its place is a sensor that always fails with its error. `cadence`
+    is the cron expression of the schedules of ticks.
     """
-    maintenance = maintenance_job(found)
+    maintenance = maintenance_job(sound)
     return dg.Definitions(
-        assets=assets(found, tidetable.lakehouse, checked),
+        assets=assets(sound, tidetable.lakehouse, suites),
         jobs=[
-            *(tick_job(topology, found) for topology in found),
-            *(job for topology in found for job in operations(topology, checked)),
+            *(tick_job(topology, sound) for topology in sound),
+            *(job for topology in sound for job in operations(topology, suites)),
             maintenance,
         ],
-        sensors=[*map(lag_sensor, found), *(broken_sensor(name, why) for name, why in _by_name(broken).items())],
-        schedules=[*map(tick_schedule, found), maintenance_schedule(maintenance)],
+        sensors=[
+            *map(lag_sensor, sound),
+            *(broken_sensor(name, message) for name, message in _by_name(broken).items()),
+        ],
+        schedules=[*(tick_schedule(topology, cadence) for topology in sound), maintenance_schedule(maintenance)],
         resources={"tidetable": tidetable},
         executor=executor,
     )
@@ -48,11 +53,11 @@ def definitions(
 
 def _by_name(broken: Sequence[BrokenTopology]) -> dict[str, str]:
     """The errors of the topologies that are left out, by their name in Dagster, which several may share."""
-    found: dict[str, str] = {}
-    for one in broken:
-        name = word(one.name)
-        found[name] = f"{found[name]}\n{one}" if name in found else str(one)
-    return found
+    messages: dict[str, str] = {}
+    for error in broken:
+        name = word(error.name)
+        messages[name] = f"{messages[name]}\n{error}" if name in messages else str(error)
+    return messages
 
 
 def build_definitions(
@@ -83,34 +88,51 @@ def build_definitions(
         SettingsError: a setting is not valid, or a folder or a module does not exist.
     """
     settings = settings or Settings.from_environment()
-    changed: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     objects: list[Topology] = []
     if expectations is not None:
-        changed["expectations"] = str(expectations)
+        arguments["expectations"] = str(expectations)
     if topologies is not None:
         given = [topologies] if isinstance(topologies, Topology | Path | str) else topologies
-        objects = [one for one in given if isinstance(one, Topology)]
-        changed["topologies"] = tuple(str(place) for place in given if not isinstance(place, Topology))
-    return built(settings.model_copy(update=changed).written("build_definitions", *changed), objects)
+        objects = [place for place in given if isinstance(place, Topology)]
+        arguments["topologies"] = tuple(str(place) for place in given if not isinstance(place, Topology))
+    changed = settings.model_copy(update=arguments).with_origin("build_definitions", *arguments)
+    return definitions_of(changed, objects)
 
 
-def built(
-    settings: Settings, given: Sequence[Topology] = (), executor: dg.ExecutorDefinition | None = None
+def definitions_of(
+    settings: Settings, objects: Sequence[Topology] = (), executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """Dagster's definitions of the topologies of `settings`, and of those in `given`."""
+    """Dagster's definitions of the topologies of `settings`, and of those in `objects`.
+
+    Raises:
+        SettingsError: a setting is not valid, or a folder or a module does not exist.
+    """
+    _check_cadence(settings)
     broken: list[BrokenTopology] = []
-    found = (*given, *topologies(broken.append, settings))
-    unread, sound = tuple(broken), []
-    checked: dict[str, Suite] = {}
-    for topology in found:
+    loaded = (*objects, *topologies(broken.append, settings))
+    not_loaded, sound = tuple(broken), []
+    suites: dict[str, Suite] = {}
+    for topology in loaded:
         try:
-            checked |= suites_of(topology, found, unread, settings)
+            suites |= suites_of(topology, loaded, not_loaded, settings)
             sound.append(topology)
         except BrokenSuite as error:
             broken.append(BrokenTopology(topology.name, str(error)))
     while clashing := conflicts(sound, settings.tidetable().lakehouse):
-        broken += [BrokenTopology(name, why) for name, why in clashing.items()]
+        broken += [BrokenTopology(name, message) for name, message in clashing.items()]
         sound = [topology for topology in sound if topology.name not in clashing]
-    for one in broken:
-        dg.get_dagster_logger().error("left out: %s", one)
-    return definitions(sound, settings.tidetable(), checked, broken, executor)
+    for broken_topology in broken:
+        dg.get_dagster_logger().error("left out: %s", broken_topology)
+    return definitions(sound, settings.tidetable(), suites, broken, executor, settings.cadence)
+
+
+def _check_cadence(settings: Settings) -> None:
+    """Raise if the cadence is not a cron expression that Dagster accepts."""
+    try:
+        dg.ScheduleDefinition(name="cadence", job_name="cadence", cron_schedule=settings.cadence)
+    except dg.DagsterInvalidDefinitionError:
+        raise SettingsError(
+            f"{settings.origin('cadence')}={settings.cadence} is not a cron expression of five fields: "
+            f"write minute, hour, day of month, month and day of week, as in {CADENCE} for every five minutes"
+        ) from None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dagster as dg
 
-from dagster_project.build import built
 from dagster_project.build import definitions as definitions
+from dagster_project.build import definitions_of
 from dagster_project.settings import Settings
 
 
 def loaded() -> dg.Definitions:
     """The definitions of all valid topologies, and the errors of the others."""
     # One process also for assets that are launched from the UI without a job.
-    return built(Settings.from_environment(), executor=dg.in_process_executor)
+    return definitions_of(Settings.from_environment(), executor=dg.in_process_executor)
 
 
 defs = loaded()

@@ -68,7 +68,7 @@ class Shop:
         )
 
     def customer(self, number: int) -> None:
-        """Send a customer, with a name as it was typed."""
+        """Send a customer, with spaces around the name and a country in any case."""
         country = self.rng.choice(("de", "FR", "it", "ES", "nl"))
         self.put("customers", number, {"name": f" {self.rng.choice(NAMES)} {number} ", "country": country})
 
@@ -118,23 +118,25 @@ def main() -> None:
         kafka.create_topic(topic, partitions, {"retention.ms": "-1"})
     since = sum(kafka.end_offsets(["orders"])["orders"].offsets.values())
     shop = Shop(kafka.producer(), random.Random(since), since)
-    again = f"; going on after {since:,} orders of earlier demos" if since > 0 else ""
+    again = f"; continuing after {since:,} orders of earlier demos" if since > 0 else ""
     console.print(f"[bold]Tidetable[/] on {kafka.address}, tables in {settings.lake}{again}\n", soft_wrap=True)
     for title, wave in (
         (f"{ORDERS:,} orders of {CUSTOMERS} customers for {PRODUCTS} products", shop.opening),
-        ("orders change, move and are cancelled; a customer leaves; one record is broken", shop.trading),
+        ("orders change, move and are cancelled; a customer is deleted; one record does not decode", shop.trading),
         ("product sku-7 gets another name", shop.renaming),
     ):
         _wave(console, ports, shop, title, wave)
     _positions(console, ports)
-    held = _audits(console, ports)
+    all_hold = _audits(console, ports)
     _quarantine(console, ports)
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Broker and engine stay up. Next:")
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Broker and engine still run. Next:")
     console.print("  [bold]make ui[/]                            the same in Dagster, at http://127.0.0.1:3000")
     console.print("  [bold].venv/bin/tidetable status shop[/]    positions and lag; `tidetable --help` for the rest")
-    console.print("  [bold]dagster_project/topologies/shop.py[/] the topology: change it, or write one beside it")
-    console.print("  [bold]make down[/]                          stop broker and engine; the lake stays")
-    raise SystemExit(0 if held else 1)
+    console.print(
+        "  [bold]dagster_project/topologies/shop.py[/] the topology: change it, or write another one next to it"
+    )
+    console.print("  [bold]make down[/]                          stop broker and engine; the lake remains")
+    raise SystemExit(0 if all_hold else 1)
 
 
 def _wave(console: Console, ports: Ports, shop: Shop, title: str, wave: Callable[[], None]) -> None:
@@ -143,7 +145,7 @@ def _wave(console: Console, ports: Ports, shop: Shop, title: str, wave: Callable
     shop.producer.flush()
     began = time.monotonic()
     with console.status("one tick: capture the cut, land every topic to it, step every table"):
-        ticked = tick(ports, topology, "demo", gates_of(topology), say=lambda done: console.print(_said(done)))
+        ticked = tick(ports, topology, "demo", gates_of(topology), say=lambda event: console.print(_event_line(event)))
     for name, error in ticked.failed.items():
         raise SystemExit(f"{name}: {error}")
     console.print(f"[dim]the tick took {time.monotonic() - began:.1f} s[/]")
@@ -157,25 +159,27 @@ def _wave(console: Console, ports: Ports, shop: Shop, title: str, wave: Callable
     session.stop()
 
 
-def _said(done: TickEvent) -> str:
-    match done:
+def _event_line(event: TickEvent) -> str:
+    match event:
         case Landed(outcome="landed"):
-            errors = f", [yellow]{done.errors} in quarantine[/]" if done.errors > 0 else ""
-            return f"  landed  {done.table:<28} {done.records:>6,} records{errors}  [dim]{done.seconds:.1f} s[/]"
+            errors = f", [yellow]{event.errors} in quarantine[/]" if event.errors > 0 else ""
+            return f"  landed  {event.table:<28} {event.records:>6,} records{errors}  [dim]{event.seconds:.1f} s[/]"
         case Stepped(outcome="stepped"):
-            counts = f"+{done.inserted:,} ~{done.updated:,} -{done.deleted:,}"
-            step = f"  stepped {done.table:<28} {done.touched:>6,} keys touched, {counts}  [dim]{done.seconds:.1f} s[/]"
-            return "\n".join([step, *(f"    [yellow]{escape(one)}[/]" for one in render.gate_lines(done.after))])
+            counts = f"+{event.inserted:,} ~{event.updated:,} -{event.deleted:,}"
+            step = (
+                f"  stepped {event.table:<28} {event.touched:>6,} keys touched, {counts}  [dim]{event.seconds:.1f} s[/]"
+            )
+            return "\n".join([step, *(f"    [yellow]{escape(line)}[/]" for line in render.gate_lines(event.after))])
         case Published(outcome="published"):
-            return f"  published {done.topic:<26} {done.records:>6,} records  [dim]{done.seconds:.1f} s[/]"
+            return f"  published {event.topic:<26} {event.records:>6,} records  [dim]{event.seconds:.1f} s[/]"
         case Landed() | Stepped() | Published():
-            return f"  [dim]{done.outcome:<7} {done.table}[/]"
+            return f"  [dim]{event.outcome:<7} {event.table}[/]"
         case error:
             return f"  [red]{error}[/]"
 
 
 def _positions(console: Console, ports: Ports) -> None:
-    console.rule("every table says in its own commit what it was computed from")
+    console.rule("positions: the newest commit of every table names what it was computed from")
     rows = []
     for table in topology.tables:
         state = StoredTable(f"{topology.name}/{table.name}", ports.lakehouse.table(topology.name, table.name)).state()
@@ -186,18 +190,18 @@ def _positions(console: Console, ports: Ports) -> None:
 
 
 def _audits(console: Console, ports: Ports) -> bool:
-    console.rule("every version whose inputs are still there can be proven: its query, run over exactly those")
-    held = True
+    console.rule("audits: every table equals its query over the input versions that its commit names")
+    all_hold = True
     for table in topology.tables:
-        found = audit(ports, topology, table)
-        verdict = "[green]holds[/]" if found.holds else f"[red]{found.differing} keys differ[/]"
-        console.print(f"  audit {table.name:<18} version {found.version:>3}, {found.rows:>6,} rows: {verdict}")
-        held = held and found.holds
-    return held
+        audited = audit(ports, topology, table)
+        verdict = "[green]holds[/]" if audited.holds else f"[red]{audited.differing} keys differ[/]"
+        console.print(f"  audit {table.name:<18} version {audited.version:>3}, {audited.rows:>6,} rows: {verdict}")
+        all_hold = all_hold and audited.holds
+    return all_hold
 
 
 def _quarantine(console: Console, ports: Ports) -> None:
-    console.rule("nothing is lost: every record is a value, a tombstone, or in quarantine with its reason")
+    console.rule("counts: every landed record has a value, or is a tombstone, or is in quarantine")
     for source in topology.sources:
         counted = counts.counted(ports.lakehouse, topology, source)
         assert counted is not None, "everything has landed"
@@ -206,8 +210,8 @@ def _quarantine(console: Console, ports: Ports) -> None:
         )
         console.print(f"  {source.topic:<24} {counted.records:>6,} records: {parts}")
     shown = ["topic", "partition", "offset", "error", "value"]
-    found = [one for source in topology.sources for one in undecodable(ports, topology, source, 5)]
-    rows: list[list[object]] = [[getattr(one, name) for name in shown] for one in found]
+    records = [record for source in topology.sources for record in undecodable(ports, topology, source, 5)]
+    rows: list[list[object]] = [[getattr(record, name) for name in shown] for record in records]
     console.print(_table("in quarantine", shown, rows))
 
 

@@ -34,12 +34,12 @@ class BrokenTopology(Exception):
 
     Correct the file at the line that the message names. Until then this topology is left out; the others are loaded.
 
-    `name` is the topology's name, or that of its file. `builders` are the names of the builders that the file's text
-    creates: its topology would have one of them.
+    `name` is the name of the topology, or of its file. `builders` are the names of the builders that the file's text
+    creates: its topology would have one of these names.
     """
 
-    def __init__(self, name: str, why: str, builders: Sequence[str] = ()) -> None:
-        super().__init__(why)
+    def __init__(self, name: str, message: str, builders: Sequence[str] = ()) -> None:
+        super().__init__(message)
         self.name = name
         self.builders = builders
 
@@ -58,7 +58,7 @@ def topologies(
         SettingsError: a folder or a module does not exist.
     """
     settings = settings or Settings.from_environment()
-    found: dict[str, list[tuple[Topology, Path]]] = {}
+    by_name: dict[str, list[tuple[Topology, Path]]] = {}
     broken: list[BrokenTopology] = []
     for module, path in _modules(settings, broken.append):
         try:
@@ -66,40 +66,42 @@ def topologies(
         except BrokenTopology as error:
             broken.append(error)
             continue
-        found.setdefault(topology.name.lower(), []).append((topology, path))  # some file systems ignore case
-    for one in found.values():
-        if len(one) > 1:
-            (first, path), (twin, other), *_ = one
-            why = f"{other} holds {twin.name!r}, and {path} {first.name!r}: one name; change one"
-            broken.append(BrokenTopology(first.name, why))
-    for wrong in broken:
+        by_name.setdefault(topology.name.lower(), []).append((topology, path))  # some file systems ignore case
+    for same_name in by_name.values():
+        if len(same_name) > 1:
+            (first, path), (second, other), *_ = same_name
+            message = f"{path} defines topology {first.name!r}, and {other} defines {second.name!r}"
+            broken.append(BrokenTopology(first.name, f"{message}: rename one of the two, as case is ignored"))
+    for broken_topology in broken:
         if left_out is None:
-            raise wrong
-        left_out(wrong)
-    return tuple(one[0][0] for _, one in sorted(found.items()) if len(one) == 1)
+            raise broken_topology
+        left_out(broken_topology)
+    return tuple(same_name[0][0] for _, same_name in sorted(by_name.items()) if len(same_name) == 1)
 
 
 def suites_of(
     topology: Topology,
-    found: Sequence[Topology],
+    sound: Sequence[Topology],
     broken: Sequence[BrokenTopology],
     settings: Settings | None = None,
 ) -> dict[str, Suite]:
-    """The suites of one topology by `<topology>.<table>`; suites of other topologies, `found` or `broken`, are ignored.
+    """The suites of one topology by `<topology>.<table>`; suites of the topologies in `sound` and `broken` are ignored.
 
     Raises:
         BrokenSuite: a suite is not valid, its table does not exist, or two files are for one table.
         SettingsError: the folder that the settings name does not exist.
     """
-    others = {one.name for one in found} | {name for one in broken for name in (one.name, *one.builders)}
+    others = {other.name for other in sound} | {name for error in broken for name in (error.name, *error.builders)}
     others.discard(topology.name)
-    checked: dict[str, Suite] = {}
+    by_table: dict[str, Suite] = {}
     for folder in _expectations(settings or Settings.from_environment()):
-        here = suites.suites([topology], folder, others)
-        for twin in here.keys() & checked.keys():
-            raise suites.BrokenSuite(f"{here[twin].path} and {checked[twin].path} are of one table; keep one")
-        checked |= here
-    return checked
+        in_folder = suites.suites([topology], folder, others)
+        for table in in_folder.keys() & by_table.keys():
+            raise suites.BrokenSuite(
+                f"{in_folder[table].path} and {by_table[table].path} are both suites of {table}: keep one of the two"
+            )
+        by_table |= in_folder
+    return by_table
 
 
 def _expectations(settings: Settings) -> list[Path]:
@@ -107,18 +109,18 @@ def _expectations(settings: Settings) -> list[Path]:
     if settings.expectations is not None:
         folder = Path(settings.expectations).expanduser()
         if not folder.is_dir():
-            raise SettingsError(f"{settings.called('expectations')}={folder}: there is no such folder")
+            raise SettingsError(f"{settings.origin('expectations')}={folder}: there is no such folder")
         return [folder]
-    beside = []
+    defaults = []
     for place in settings.places:
         try:
-            beside.append(_beside(place, settings))
+            defaults.append(_default_expectations(place, settings))
         except BrokenTopology:  # `topologies` reports it
             continue
-    return [folder for folder in dict.fromkeys(beside) if folder.is_dir()]
+    return [folder for folder in dict.fromkeys(defaults) if folder.is_dir()]
 
 
-def _beside(place: str, settings: Settings) -> Path:
+def _default_expectations(place: str, settings: Settings) -> Path:
     if place == SHIPPED:
         return suites.FOLDER
     if is_folder(place):
@@ -145,9 +147,9 @@ def _modules(settings: Settings, left_out: Callable[[BrokenTopology], object]) -
             continue
         for module in iter_modules(package.__path__):
             name = f"{package.__name__}.{module.name}"
-            found = find_spec(name)
-            assert found is not None, "it was listed"
-            yield name, Path(str(found.origin))
+            module_spec = find_spec(name)
+            assert module_spec is not None, "the package listed it"
+            yield name, Path(str(module_spec.origin))
 
 
 def _folder(place: str) -> Path:
@@ -158,20 +160,20 @@ def _package(place: str, settings: Settings) -> ModuleType:
     """A folder as a package with a unique name. Its files can import what is next to the folder."""
     folder = _folder(place)
     if not folder.is_dir():
-        raise SettingsError(f"{settings.called('topologies')}={folder}: there is no such folder")
+        raise SettingsError(f"{settings.origin('topologies')}={folder}: there is no such folder")
     name = f"tidetable_topologies_{sha256(str(folder).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
         sys.modules[name] = module_from_spec(spec)
-        _importable(folder.parent)
+        _add_to_path(folder.parent)
     return sys.modules[name]
 
 
 def _spec(module: str, settings: Settings) -> ModuleSpec:
     """The spec of a module, which need not be installed."""
     if module != SHIPPED:
-        _importable(settings.base)
+        _add_to_path(settings.base)
     try:
         spec = find_spec(module)
     except Exception as error:  # the search imports the module's package, which is the user's code
@@ -180,11 +182,11 @@ def _spec(module: str, settings: Settings) -> ModuleSpec:
             raise BrokenTopology(module, f"{module}: {type(error).__name__}: {error}") from error
         spec = None
     if spec is None:
-        raise SettingsError(f"{settings.called('topologies')}={module}: there is no such folder, and no such module")
+        raise SettingsError(f"{settings.origin('topologies')}={module}: there is no such folder, and no such module")
     return spec
 
 
-def _importable(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     """Add a folder to the end of the import path."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -199,8 +201,8 @@ def gates_of(topology: Topology) -> dict[str, SuiteGate]:
 def _topology(module: str, path: Path) -> Topology:
     topology = getattr(_imported(module, path, path.stem), "topology", None)
     if not isinstance(topology, Topology):
-        why = f"{path} has no topology: end it with `topology = builder.build()`"
-        raise BrokenTopology(path.stem, why, _builders(path))
+        message = f"{path} has no topology: end it with `topology = builder.build()`"
+        raise BrokenTopology(path.stem, message, _builders(path))
     return topology
 
 
@@ -208,7 +210,7 @@ def _imported(module: str, path: Path, name: str) -> ModuleType:
     try:
         with redirect_stdout(sys.stderr):  # what a file prints must not be in a command's output
             return import_module(module)
-    except (Exception, SystemExit) as error:  # a user's code runs here, and may raise anything
+    except (Exception, SystemExit) as error:  # the user's code runs here, and may raise anything
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         at = f":{lines[-1]}" if lines else ""
         raise BrokenTopology(name, f"{path}{at}: {type(error).__name__}: {error}", _builders(path)) from error

@@ -37,20 +37,22 @@ from spark.topology.errors import did_you_mean
 REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
 
 SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
-"""URL schemes of lakes. With any other one, Delta's reader without Spark finds no table, and gives no reason."""
+"""URL schemes of lakes. With any other one, the reader without Spark finds no table, and gives no reason."""
 
-FILE, SHARED = "tidetable.toml", "pyproject.toml"
+FILE, PYPROJECT = "tidetable.toml", "pyproject.toml"
 
 SHIPPED = "dagster_project.topologies"
-"""The topologies of this checkout; an installed wheel has none."""
+"""The package of the topologies of this checkout; an installed wheel does not have it."""
 
-PLAIN = ("use_ssl", "user_id", "user_agent", "session_id")
+PUBLIC = ("use_ssl", "user_id", "user_agent", "session_id")
 """Parameters of a Spark Connect URL that are no secrets. All others are sent to the server as headers."""
 
 USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 """A user name with a password, in a URL."""
 
 REFERENCE = re.compile(r"(env|file):(.+)")
+
+CADENCE = "*/5 * * * *"
 
 
 class SettingsError(Exception):
@@ -70,13 +72,13 @@ class Setting(NamedTuple):
     description: str
 
 
-def _listed(value: object) -> object:
-    """Split text at the path separator; any other value stays as it is."""
+def _split(value: object) -> object:
+    """Split text at the path separator; return any other value unchanged."""
     return tuple(filter(None, value.split(os.pathsep))) if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
-    """The settings. `Settings(...)` holds what is written, `Settings.from_environment()` reads variables and file."""
+    """The settings: `Settings(...)` has those given, `Settings.from_environment()` reads the variables and the file."""
 
     model_config = SettingsConfigDict(
         env_prefix="TIDETABLE_",
@@ -88,39 +90,45 @@ class Settings(BaseSettings):
 
     lake: str = Field(
         default=".lake",
-        description="Where the tables are: a folder, or the URL of an object store. A relative default is beside the "
-        "settings file, or in the working directory where there is no file.",
+        description="The place of the tables: a folder, or the URL of an object store. The default is relative to the "
+        "settings file, or to the working directory if there is no file.",
     )
     kafka: str | None = Field(
         default=None,
         description="Bootstrap servers, or the path of a file of librdkafka properties (`name=value` lines) for a "
-        "cluster with security settings. Without it, the lake's own broker, which is started at first use.",
+        "cluster with security settings. By default the lake has a broker of its own, which is started at first use.",
     )
     spark_remote: str | None = Field(
         default=None,
         repr=False,  # it may hold a token
         validation_alias="SPARK_REMOTE",
-        description="A Spark Connect server, `sc://host:port`; it must see the lake under the same name. In the "
-        "settings file, a token is a reference: `sc://host:port/;token=env:NAME` or `;token=file:PATH`. Without it, "
-        "the lake's own engine, which is started at first use.",
+        description="The URL of a Spark Connect server, `sc://host:port`. The server must see the lake under the same "
+        "name. In the settings file, a token is a reference: `sc://host:port/;token=env:NAME` or `;token=file:PATH`. "
+        "By default the lake has an engine of its own, which is started at first use.",
     )
     engine_memory: str | None = Field(
-        default=None, description="Memory of the lake's own engine, such as `8g`; `4g` without it."
+        default=None, description="The memory of the lake's own engine, such as `8g`. The default is `4g`."
     )
-    topologies: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_listed)] = Field(
+    topologies: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)] = Field(
         default=None,
-        description="Where the topologies are: a folder of Python files, a module, or several of them; in the "
-        "environment they are separated as in `PATH`, in the file they may be a list. Without it, the folder "
-        "`topologies` beside the settings file.",
+        description="The places of the topologies: a folder of Python files, a module, or several of them. In the "
+        "environment they are separated as in `PATH`; in the file they may be a list. The default is the folder "
+        "`topologies` next to the settings file.",
     )
     expectations: str | None = Field(
         default=None,
-        description="The folder of Great Expectations suites, `<topology>.<table>.json`. Without it, the folder "
-        "`expectations` beside each folder of topologies.",
+        description="The folder of Great Expectations suites, `<topology>.<table>.json`. The default is the folder "
+        "`expectations` next to each folder of topologies.",
+    )
+
+    cadence: str = Field(
+        default=CADENCE,
+        description="When Dagster's schedule of each topology ticks: a cron expression of five fields, in UTC. The "
+        "schedule is off until you switch it on; the sensor ticks without it.",
     )
 
     _file: Path | None = PrivateAttr(default=None)
-    _written: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -131,21 +139,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is written: `from_environment` says which environment and which folder it reads."""
+        """Only the arguments: `from_environment` reads variables and file itself."""
         return (init_settings,)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
-        """The settings of environment variables and of the settings file; an empty variable is no setting.
+        """The settings of environment variables and of the settings file. An empty variable counts as unset.
 
         Args:
             environment: the variables.
-            folder: where the settings file is looked for, and above it; the working directory without it.
+            folder: the settings file is in this folder or above it; by default, the working directory.
 
         Raises:
-            SettingsError: the file cannot be read, has a key that is no setting, a value of a wrong type, or a secret.
+            SettingsError: the file cannot be read, has an unknown key, a value of a wrong type, or a secret.
         """
-        by_variable = {one.validation_alias: name for name, one in cls.model_fields.items()}
+        by_variable = {field.validation_alias: name for name, field in cls.model_fields.items()}
         source = EnvSettingsSource(cls)
         source.env_vars = parse_env_vars(environment, ignore_empty=True)
         variables = {by_variable.get(name, name): value for name, value in source().items()}
@@ -157,17 +165,17 @@ class Settings(BaseSettings):
         try:
             settings = cls(**{**defaults, **values, **variables})
         except ValidationError as error:
-            wrong = error.errors(include_url=False, include_input=False)[0]
-            raise SettingsError(f"{file.name}: {wrong['loc'][0]}: {wrong['msg']}") from None
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise SettingsError(f"{file.name}: {first['loc'][0]}: {first['msg']}") from None
         settings._file = file.path
-        return settings.written(str(file.path), *((defaults | values).keys() - variables.keys()))
+        return settings.with_origin(str(file.path), *((defaults | values).keys() - variables.keys()))
 
     @classmethod
     def reference(cls) -> list[Setting]:
         """Every setting: its key in the file, its variable, its default, what it means."""
         return [
-            Setting(name, cls._variable(name), str(one.default or ""), one.description or "")
-            for name, one in cls.model_fields.items()
+            Setting(name, cls._variable(name), str(field.default or ""), field.description or "")
+            for name, field in cls.model_fields.items()
         ]
 
     @classmethod
@@ -175,15 +183,15 @@ class Settings(BaseSettings):
         alias = cls.model_fields[name].validation_alias
         return str(alias) if alias is not None else f"TIDETABLE_{name.upper()}"
 
-    def written(self, where: str, *names: str) -> Settings:
-        """The same settings, some of which are written elsewhere than in their variables: messages say so."""
+    def with_origin(self, origin: str, *names: str) -> Settings:
+        """The same settings; messages name `origin`, not the variables, as the place of those in `names`."""
         settings = self.model_copy()
-        settings._written = {**self._written, **{name: f"{where}: {name}" for name in names}}
+        settings._origins = {**self._origins, **{name: f"{origin}: {name}" for name in names}}
         return settings
 
-    def called(self, name: str) -> str:
-        """How the user wrote a setting: its variable, or the file and its key."""
-        return self._written.get(name) or self._variable(name)
+    def origin(self, name: str) -> str:
+        """Where the user wrote a setting: its variable, or the file and its key."""
+        return self._origins.get(name) or self._variable(name)
 
     @property
     def base(self) -> Path:
@@ -195,34 +203,36 @@ class Settings(BaseSettings):
         """The folders and modules of topologies.
 
         Raises:
-            SettingsError: none are named, and this is no checkout, which has its own.
+            SettingsError: no setting names any, and this is not a checkout, which has its own.
         """
         if self.topologies is not None:
             return tuple(dict.fromkeys(self.topologies))
         if find_spec(SHIPPED) is not None:
             return (SHIPPED,)
         raise SettingsError(
-            f"there are no topologies: no {FILE} is here or above, and TIDETABLE_TOPOLOGIES names no folder and no "
-            "module; `tidetable init DIR` writes a project"
+            f"there are no topologies: TIDETABLE_TOPOLOGIES is not set, and no {FILE} is in {Path.cwd()} or a folder "
+            "above it; `tidetable init DIR` writes a project"
         )
 
     def tidetable(self) -> Tidetable:
-        """Everything outside, nothing of it opened or started.
+        """The engine, the lake and Kafka of the settings. Nothing is opened or started.
 
         Raises:
-            SettingsError: a setting cannot be meant.
+            SettingsError: a setting is not valid.
         """
         scheme, url, _ = self.lake.partition("://")
         if url and scheme not in SCHEMES:
             raise SettingsError(
-                f"{self._lake}: {scheme}:// is no scheme that both Spark and this process can read; "
+                f"{self._lake}: {scheme}:// is not a scheme that both Spark and this process can read; "
                 f"write a folder, or one of {', '.join(f'{known}://' for known in SCHEMES)}"
             )
         folder = self.folder
         if folder is not None and folder.exists() and not folder.is_dir():
-            raise SettingsError(f"{self._lake} is a file: name a folder, which is made if it is not there")
+            raise SettingsError(f"{self._lake} is a file: name a folder, which is created if it does not exist")
         if "%" in self.lake:
-            raise SettingsError(f"{self._lake}: a path with % means two places, to Spark and to this process")
+            raise SettingsError(
+                f"{self._lake}: Spark and this process read % in a path differently: name a path without it"
+            )
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
 
     def ports(self) -> Ports:
@@ -243,17 +253,17 @@ class Settings(BaseSettings):
 
     @property
     def _lake(self) -> str:
-        return f"{self.called('lake')}={self.lake}"
+        return f"{self.origin('lake')}={self.lake}"
 
     def _engine(self) -> Engine:
         if self.folder is None and self.spark_remote is None:
             raise SettingsError(
-                f"{self._lake} is no folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
+                f"{self._lake} is not a local folder, so it has no engine of its own: set SPARK_REMOTE=sc://host:port"
             )
         if self.spark_remote is not None and not REMOTE.fullmatch(self.spark_remote):
             # Not shown: its parameters may hold a token.
             raise SettingsError(
-                f"{self.called('spark_remote')} is no URL of Spark Connect: "
+                f"{self.origin('spark_remote')} is not a Spark Connect URL: "
                 "write sc://host:port, or sc://host:port/;token=..."
             )
         engine = Engine(self.folder, self.spark_remote, lakehouse=Lakehouse(self.lake))
@@ -263,7 +273,7 @@ class Settings(BaseSettings):
         if self.kafka is None:
             if self.folder is None:
                 raise SettingsError(
-                    f"{self._lake} is no folder, so it has no broker of its own: "
+                    f"{self._lake} is not a local folder, so it has no broker of its own: "
                     "set TIDETABLE_KAFKA to bootstrap servers, or to a file of librdkafka properties"
                 )
             return EmbeddedKafka(self.folder)
@@ -276,7 +286,7 @@ class Settings(BaseSettings):
                 raise SettingsError(f"{path}: {error.args[0].str()}") from None
             return kafka
         if _is_properties(self.kafka):
-            raise SettingsError(f"{self.called('kafka')}={self.kafka}: there is no such file")
+            raise SettingsError(f"{self.origin('kafka')}={self.kafka}: there is no such file")
         return Kafka({"bootstrap.servers": self.kafka})
 
 
@@ -294,18 +304,18 @@ class SettingsFile:
         Raises:
             SettingsError: a file is not TOML, or a folder has both files.
         """
-        for here in (folder, *folder.parents):
-            own, shared = here / FILE, here / SHARED
-            tool = _toml(shared).get("tool", {}) if shared.is_file() else {}
+        for parent in (folder, *folder.parents):
+            path, pyproject = parent / FILE, parent / PYPROJECT
+            tool = _toml(pyproject).get("tool", {}) if pyproject.is_file() else {}
             table = tool.get("tidetable") if isinstance(tool, dict) else None
-            if own.is_file() and table is not None:
-                raise SettingsError(f"{own} and [tool.tidetable] of {shared}: keep one of the two")
-            if own.is_file():
-                return SettingsFile(own, _toml(own))
+            if path.is_file() and table is not None:
+                raise SettingsError(f"both {path} and [tool.tidetable] of {pyproject} exist: keep one of the two")
+            if path.is_file():
+                return SettingsFile(path, _toml(path))
             if table is not None:
                 if not isinstance(table, dict):
-                    raise SettingsError(f"{shared}: tool.tidetable is no table: write [tool.tidetable]")
-                return SettingsFile(shared, table)
+                    raise SettingsError(f"{pyproject}: tool.tidetable is not a table: write [tool.tidetable]")
+                return SettingsFile(pyproject, table)
         return None
 
     @property
@@ -327,27 +337,29 @@ class SettingsFile:
         known = list(Settings.model_fields)
         for key in self.values:
             if key not in known:
-                near = did_you_mean(key, known)
-                raise SettingsError(f"{self.name}: there is no setting {key!r}{near}; there are: {', '.join(known)}")
+                nearest = did_you_mean(key, known)
+                raise SettingsError(
+                    f"{self.name}: unknown setting {key!r}{nearest}; known settings: {', '.join(known)}"
+                )
         return {key: self._value(key, value, environment) for key, value in self.values.items()}
 
     def _value(self, key: str, value: object, environment: Mapping[str, str]) -> object:
         if key == "topologies":
-            places = _listed(value)
+            places = _split(value)
             return [self._place(place) for place in places] if isinstance(places, tuple | list) else places
         if not isinstance(value, str):
             return value
         if secret := next(_secrets(key, value), None):
             raise SettingsError(
-                f"{self.name}: {key} has a secret in it, {secret}: "
-                "write env:NAME or file:PATH in its place, and the value there"
+                f"{self.name}: {key} contains a secret in plain text, {secret}: "
+                "write env:NAME or file:PATH instead, and the value into that variable or file"
             )
         if key == "spark_remote":
             url, *parameters = value.split(";")
-            named = [parameter.partition("=") for parameter in parameters]
-            told = [f"{name}{equals}{self._referred(key, given, environment)}" for name, equals, given in named]
-            return ";".join([self._referred(key, url, environment) if not parameters else url, *told])
-        text = self._referred(key, value, environment)
+            pairs = [parameter.partition("=") for parameter in parameters]
+            resolved = [f"{name}{equals}{self._resolved(key, text, environment)}" for name, equals, text in pairs]
+            return ";".join([url if parameters else self._resolved(key, url, environment), *resolved])
+        text = self._resolved(key, value, environment)
         if key == "expectations" or (key == "lake" and "://" not in text):
             return self._absolute(text)
         if key == "kafka" and (_is_properties(text) or (self.folder / text).is_file()):
@@ -355,28 +367,28 @@ class SettingsFile:
         return text
 
     def _place(self, place: object) -> object:
-        """A folder as an absolute path; any other place as it is."""
+        """A folder as an absolute path; any other place unchanged."""
         return self._absolute(place) if isinstance(place, str) and is_folder(place, self.folder) else place
 
     def _absolute(self, path: str) -> str:
         return str((self.folder / Path(path).expanduser()).resolve())
 
-    def _referred(self, key: str, value: str, environment: Mapping[str, str]) -> str:
-        """The target of a reference; any other value as it is."""
+    def _resolved(self, key: str, value: str, environment: Mapping[str, str]) -> str:
+        """The value that a reference names; any other value unchanged."""
         reference = REFERENCE.fullmatch(value)
         if reference is None:
             return value
         kind, name = reference.groups()
         if kind == "env":
-            found = environment.get(name, "")
-            missing = f"the variable {name} is not set, or empty"
+            resolved = environment.get(name, "")
+            missing = f"the variable {name} is not set, or is empty"
         else:
             path = Path(self._absolute(name))
-            found = path.read_text().strip() if path.is_file() else ""
-            missing = f"{path} is no file, or empty"
-        if not found:
-            raise SettingsError(f"{self.name}: {key} is {value}, and {missing}")
-        return found
+            resolved = path.read_text().strip() if path.is_file() else ""
+            missing = f"the file {path} does not exist, or is empty"
+        if not resolved:
+            raise SettingsError(f"{self.name}: {key} refers to {value}, but {missing}")
+        return resolved
 
 
 def is_folder(place: str, base: Path | None = None) -> bool:
@@ -393,18 +405,18 @@ def properties(path: Path) -> dict[str, str]:
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except UnicodeDecodeError:
-        raise SettingsError(f"{path} is no text in UTF-8; write name=value lines") from None
-    found = {}
+        raise SettingsError(f"{path} is not UTF-8 text: write name=value lines") from None
+    values = {}
     for number, line in enumerate(lines, start=1):
         name, equals, value = line.partition("=")
         if line.startswith("#") or line == "":
             continue
         if equals == "" or re.search(r"[:\s]", name.strip()):  # not shown: it may be a password
             raise SettingsError(f"{path}, line {number}: write name=value, as in bootstrap.servers=host:9092")
-        found[name.strip()] = value.strip()
-    if not found.get("bootstrap.servers"):
+        values[name.strip()] = value.strip()
+    if not values.get("bootstrap.servers"):
         raise SettingsError(f"{path} has no bootstrap.servers: add bootstrap.servers=host:9092")
-    return found
+    return values
 
 
 def _is_properties(kafka: str) -> bool:
@@ -417,8 +429,8 @@ def _secrets(key: str, value: str) -> Iterator[str]:
         yield "a password"
     if key == "spark_remote":
         for parameter in value.split(";")[1:]:
-            name, _, given = parameter.partition("=")
-            if given and name.strip().lower() not in PLAIN and not REFERENCE.fullmatch(given):
+            name, _, text = parameter.partition("=")
+            if text and name.strip().lower() not in PUBLIC and not REFERENCE.fullmatch(text):
                 yield f"the parameter {name.strip()}"
 
 

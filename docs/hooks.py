@@ -148,7 +148,8 @@ def options() -> Iterator[str]:
     """The table of the settings: key in the file, environment variable, default and meaning."""
     yield "| key in the file | variable | default | meaning |\n|---|---|---|---|"
     for one in settings.Settings.reference():
-        yield f"| `{one.key}` | `{one.variable}` | {one.default} | {one.description} |"
+        default = f"`{one.default}`" if one.default else ""
+        yield f"| `{one.key}` | `{one.variable}` | {default} | {one.description} |"
 
 
 def commands() -> Iterator[str]:

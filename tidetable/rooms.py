@@ -1,4 +1,4 @@
-"""Detects other packages that have the plain name of one of our four packages."""
+"""Detects other packages that have the name of one of our four packages."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _is_ours(file: Path) -> bool:
         with record.open(newline="") as rows:
             for path, digest, _ in csv.reader(rows):
                 if path == file.relative_to(HERE).as_posix():
-                    told = urlsafe_b64encode(sha256(file.read_bytes()).digest()).decode().rstrip("=")
-                    return digest == f"sha256={told}"
+                    encoded = urlsafe_b64encode(sha256(file.read_bytes()).digest()).decode().rstrip("=")
+                    return digest == f"sha256={encoded}"
     return True
 
 
 def _taken(room: str, other: Path) -> NameTaken:
     return NameTaken(
-        f"{other.absolute()} is another package {room!r}, and Tidetable has one of that name: a process can import "
-        "only one of the two. Run Tidetable as a code location of its own, with an interpreter of its own and a "
+        f"{other.absolute()} is another package {room!r}, and Tidetable has a package of that name: a process can "
+        "import only one of the two. Run Tidetable as a code location of its own, with an interpreter of its own and a "
         "working directory without that package; `tidetable init DIR` writes one"
     )

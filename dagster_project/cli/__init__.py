@@ -9,16 +9,16 @@ from dagster_project.cli.reporting import ErrorReporting
 
 
 @click.group(cls=ErrorReporting, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("--debug", is_flag=True, help="Show where an error was: its traceback, and Spark's own.")
+@click.option("--debug", is_flag=True, help="Show the tracebacks of errors, Python's and Spark's.")
 def main(debug: bool) -> None:
-    """Kafka topics to always correct Delta tables.
+    """Land Kafka topics in Delta tables, and keep the tables that are computed from them correct.
 
-    A TOPOLOGY is one of those in the folders that the settings name, by the name of its builder. Its tables are named
-    TOPOLOGY.TABLE, as in shop.orders.
+    TOPOLOGY is the name of a topology's builder, such as shop. Its tables are TOPOLOGY.TABLE, such as shop.orders.
 
     Settings are environment variables (TIDETABLE_LAKE, TIDETABLE_KAFKA, SPARK_REMOTE, TIDETABLE_ENGINE_MEMORY,
-    TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS), or keys of tidetable.toml, or of [tool.tidetable] in pyproject.toml,
-    in the working directory or above it. `tidetable init DIR` writes a project with all of it.
+    TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS, TIDETABLE_CADENCE), or keys of tidetable.toml, or of [tool.tidetable]
+    in pyproject.toml, in the working directory or a folder above it. `tidetable init DIR` writes a project that has
+    them.
     """
 
 

@@ -27,11 +27,11 @@ from spark.engine.rebuild import step_or_rebuild
 @topology_or_topic_argument
 @json_option
 def land(name: str, as_json: bool) -> None:
-    """Land topics to their end; no table is stepped."""
+    """Land topics up to their end offsets. No table is stepped."""
     topology, topic = find(name, topic_names)
     ports = Settings.from_environment().ports()
     cut = landing.capture(ports.kafka, topology)
-    with progress.status("landing"):
+    with progress.status(f"landing {name}"):
         landed = [landing.land(ports, topology, source, cut, new_run_id()) for source in sources(topology, topic)]
     print_result(as_json, render.to_json(landed), *map(render.result_line, landed))
 
@@ -40,9 +40,9 @@ def land(name: str, as_json: bool) -> None:
 @table_argument
 @json_option
 def step(name: str, as_json: bool) -> None:
-    """Step one table to the newest cut that its inputs reached; nothing is landed."""
+    """Step one table to the newest cut that all its inputs have reached. Nothing is landed."""
     topology, table = find_table(name)
-    with progress.status("stepping"):
+    with progress.status(f"stepping {name}"):
         gate = gates_of(topology).get(table.name)
         stepped = step_or_rebuild(Settings.from_environment().ports(), topology, table, new_run_id(), gate)
     print_result(as_json, render.to_json(stepped), render.result_line(stepped))
@@ -50,17 +50,17 @@ def step(name: str, as_json: bool) -> None:
 
 @click.command()
 @topology_argument
-@click.option("--follow", is_flag=True, help="Tick again whenever there is something new, until interrupted.")
+@click.option("--follow", is_flag=True, help="Tick whenever a topic has new records, until interrupted.")
 @click.option(
     "--interval",
     type=Seconds(min=0.1, max=86_400),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks, with --follow.",
+    help="With --follow: seconds between two checks for new records.",
 )
 @json_option
 def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
-    """Tick: land every topic and step every table, at one cut; then publish."""
+    """Run a tick: land every topic and step every table to one cut, then publish."""
     topology = find_topology(name)
     tidetable = Settings.from_environment().tidetable()
     if not follow:
@@ -70,31 +70,31 @@ def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
     try:
         follow_topics(tidetable, topology, interval, as_json)
     except KeyboardInterrupt:
-        progress.print("stopped; the next run goes on from here")
+        progress.print(f"stopped {name}; the next run continues from the last commits")
 
 
 @click.command()
 @table_argument
 @click.option(
-    "--skip-refused", is_flag=True, help="Leave out the records that the topic refuses, and count them in its position."
+    "--skip-refused", is_flag=True, help="Skip the records that the topic refuses, and count them in its position."
 )
 @click.option(
     "--repeat",
     is_flag=True,
-    help="Where the topic may have lost its newest records, send again what may have been among them.",
+    help="If the topic may have lost its newest records, send those again that it may have lost.",
 )
 @json_option
 def publish(name: str, skip_refused: bool, repeat: bool, as_json: bool) -> None:
-    """Bring the topic of one table to its newest version; nothing is landed or stepped."""
+    """Publish one table up to its newest version. Nothing is landed or stepped."""
     topology, table = find_table(name)
     if table.topic is None:
-        raise click.UsageError(f'{name} has no topic: write .to("...") behind it, in {table.line}')
-    with progress.status("publishing") as status:
+        raise click.UsageError(f'{name} is not published to a topic: append .to("TOPIC") to it, at {table.line}')
+    with progress.status(f"publishing {name}") as status:
         published = publishing.publish(
             Settings.from_environment().ports(),
             topology,
             table,
-            lambda sent, records: status.update(f"publishing: {records} records, version {sent.version}"),
+            lambda sent, records: status.update(f"publishing {name}: {records} records, version {sent.version}"),
             skip_refused=skip_refused,
             repeat=repeat,
         )

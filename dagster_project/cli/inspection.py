@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", metavar="[TOPOLOGY]...", nargs=-1)
-@click.option("--positions", is_flag=True, help="And what each table was computed from.")
+@click.option("--positions", is_flag=True, help="Also show what each table was computed from.")
 @json_option
 def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
-    """Show where every table stands: version, lag, records in quarantine, what it waits for. Starts nothing.
+    """Show the state of every landing and table: version, lag, quarantine, and what it waits for. Starts no server.
 
-    lag: records of its topics that it does not have. records: all that have landed; those in quarantine are no rows of
-    any table. dropped: records of a stream that had no part in it, late or without a key. gaps: offsets that were gone
-    before they were landed.
+    lag: records of its topics that it does not have yet. records: landed records. quarantine: landed records that did
+    not decode; no table has them. dropped: records of a stream that the table left out, because they were late or had
+    no key. gaps: offsets that the topic had deleted before they were landed.
     """
     tidetable = Settings.from_environment().tidetable()
     engine, broker = engine_url(tidetable), bootstrap_servers(tidetable)
@@ -86,10 +86,10 @@ def _observe(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> t
 
 @click.command()
 @topology_or_table_argument
-@click.option("--graph", is_flag=True, help="As a Mermaid flowchart.")
+@click.option("--graph", is_flag=True, help="Print a Mermaid flowchart of the topology.")
 @json_option
 def describe(name: str, graph: bool, as_json: bool) -> None:
-    """Print a topology as Kafka Streams would, or one table in words."""
+    """Print a topology as Kafka Streams does, or explain one table."""
     topology, table = find(name, table_names)
     if graph and table is not None:
         raise click.UsageError(f"--graph draws a whole topology: write `tidetable describe {topology.name} --graph`")
@@ -102,12 +102,12 @@ def describe(name: str, graph: bool, as_json: bool) -> None:
 @any_argument
 @json_option
 def gaps(name: str, as_json: bool) -> None:
-    """List what was gone before it was read, where on_data_loss="ledger" went on without it. Starts nothing."""
+    """List what was deleted before it was read, where on_data_loss="ledger" continued without it. Starts no server."""
     topology, part = find(name, topic_and_table_names)
     every = statuses(Settings.from_environment().tidetable().lakehouse, topology, None)
     chosen = [status for status in every if part is None or status.table.removeprefix(LANDING) == part]
     has_gaps = any(status.gaps for status in chosen)
-    grid = render.gaps_grid(topology.name, chosen) if has_gaps else "no gaps in what has landed"
+    grid = render.gaps_grid(topology.name, chosen) if has_gaps else f"{name} has no gaps"
     errors = [render.failure_line(status.log_error) for status in chosen if status.log_error is not None]
     first_offsets = render.first_offset_lines(topology.name, chosen)
     print_result(as_json, render.gaps_json(chosen), grid, *first_offsets, *errors)
@@ -117,16 +117,18 @@ def gaps(name: str, as_json: bool) -> None:
 
 @click.command()
 @table_argument
-@click.option("--limit", type=POSITIVE, default=20, show_default=True, help="The newest so many.")
+@click.option(
+    "--limit", type=POSITIVE, default=20, show_default=True, help="Maximum number of records; the newest are listed."
+)
 @json_option
 def late(name: str, limit: int, as_json: bool) -> None:
-    """List records of a stream that a table left out: late, or without the key, value or timestamp it needs."""
+    """List the records of a stream that a table dropped: late ones, and those without a key, value or time it needs."""
     topology, table = find_table(name)
-    with progress.status("replaying"):
+    with progress.status(f"replaying the commits of {name}"):
         dropped = find_late(Settings.from_environment().ports(), topology, table, limit)
     lines: list[str | Grid] = [*render.older_lines(dropped)]
     if dropped.records:
         lines.insert(0, render.late_grid(dropped.records))
     if not lines:
-        lines.append("no record was dropped" if dropped.computed else f"{name} was never computed")
+        lines.append(f"{name} dropped no records" if dropped.computed else f"{name} was never computed")
     print_result(as_json, render.to_json(dropped), *lines)

@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @topology_or_table_argument
-@click.option("--version", type=VERSION, help="A version of one table; the newest without it.")
+@click.option("--version", type=VERSION, help="The version of one table to audit; the newest by default.")
 @click.option(
     "--all-versions",
     is_flag=True,
-    help="Every version that can be computed again, newest first; the others are named, with the reason.",
+    help="Audit every version that can be computed again, newest first. The others are listed with the reason.",
 )
 @json_option
 def audit(name: str, version: int | None, all_versions: bool, as_json: bool) -> None:
-    """Compute tables again over exactly the inputs their commits name, and compare."""
+    """Compute tables again from the inputs that their commits name, and compare the rows."""
     topology, table = find(name, table_names)
     if version is not None and (table is None or all_versions):
-        raise click.UsageError("--version is one version of one table: write TOPOLOGY.TABLE, and no --all-versions")
+        raise click.UsageError(
+            "--version audits one version of one table: write TOPOLOGY.TABLE, and not --all-versions"
+        )
     ports = Settings.from_environment().ports()
     results: list[Json] = []
     failed = False
@@ -54,7 +56,7 @@ def audit(name: str, version: int | None, all_versions: bool, as_json: bool) -> 
                 ):
                     results.append(render.audit_json(audited))
                     failed |= isinstance(audited, auditing.Audited) and not audited.holds
-                    status.update(f"auditing {target.name}, below version {audited.version}")
+                    status.update(f"auditing {target.name}, versions before {audited.version}")
                     if not as_json:
                         out.print(render.audit_lines(audited))
             except EngineError as error:
@@ -74,11 +76,11 @@ def audit(name: str, version: int | None, all_versions: bool, as_json: bool) -> 
 @topology_or_table_argument
 @json_option
 def check(name: str, as_json: bool) -> None:
-    """Evaluate the suites of tables on all of their rows, and say how many fail."""
+    """Evaluate the expectation suites of tables on all of their rows, and show how many rows fail."""
     topology, table = find(name, table_names)
     gates = gates_of(topology)
     if table is not None and table not in gates:
-        raise click.UsageError(f"{name} has no suite: write assets/expectations/{name}.json")
+        raise click.UsageError(f"{name} has no expectation suite: write {name}.json in the folder of expectations")
     ports, run, failed = Settings.from_environment().ports(), new_run_id(), False
     results: list[Json] = []
     for target in gates if table is None else [table]:
@@ -97,22 +99,22 @@ def check(name: str, as_json: bool) -> None:
         if not as_json:
             for line in lines:
                 out.print(line)
-    print_result(as_json, results, *([] if results else [f"{name} has no suite"]))
+    print_result(as_json, results, *([] if results else [f"no table of {name} has an expectation suite"]))
     if failed:
         raise click.exceptions.Exit(1)
 
 
 @click.command()
 @table_argument
-@click.option("--downstream", is_flag=True, help="And then every table that is computed from it.")
+@click.option("--downstream", is_flag=True, help="Then rebuild every table that is computed from it.")
 @click.option(
     "--from-rows",
     is_flag=True,
-    help="If changes of the inputs have expired, begin again with the rows that the inputs have now.",
+    help="If an input no longer has the changes that the table was computed from, start from the input's current rows.",
 )
 @json_option
 def rebuild(name: str, downstream: bool, from_rows: bool, as_json: bool) -> None:
-    """Compute every row of a table again, as after a changed definition, and write what differs."""
+    """Compute every row of a table again, for example after a changed definition, and write the differences."""
     topology, table = find_table(name)
     ports, run, gates = Settings.from_environment().ports(), new_run_id(), gates_of(topology)
     targets = (table, *topology.downstream(table.name)) if downstream else (table,)
@@ -139,16 +141,16 @@ def rebuild(name: str, downstream: bool, from_rows: bool, as_json: bool) -> None
 
 @click.command()
 @table_argument
-@click.option("--version", type=VERSION, help="To what it was at this version of it.")
-@click.option("--timestamp", type=click.DateTime(), help="To what it was then, in UTC.")
+@click.option("--version", type=VERSION, help="Restore this version.")
+@click.option("--timestamp", type=click.DateTime(), help="Restore the version of this time, in UTC.")
 @json_option
 def restore(name: str, version: int | None, timestamp: datetime | None, as_json: bool) -> None:
-    """Put a table back to an earlier version of itself; the next step goes on from there."""
+    """Restore a table to an earlier version of itself. The next step continues from there."""
     if (version is None) == (timestamp is None):
-        raise click.UsageError("write one of --version and --timestamp")
+        raise click.UsageError("write one of --version and --timestamp, to say what to restore")
     topology, table = find_table(name)
     milliseconds = None if timestamp is None else round(timestamp.replace(tzinfo=UTC).timestamp() * 1000)
-    with progress.status("restoring"):
+    with progress.status(f"restoring {name}"):
         ports = Settings.from_environment().ports()
         restored = restoring.restore(ports, topology, table, new_run_id(), version=version, timestamp=milliseconds)
     print_result(as_json, render.to_json(restored), render.result_line(restored))
@@ -158,9 +160,9 @@ def restore(name: str, version: int | None, timestamp: datetime | None, as_json:
 @topology_or_table_argument
 @json_option
 def compact(name: str, as_json: bool) -> None:
-    """Write the many small files of tables and landings as few, and remove what is older than a week.
+    """Rewrite the small files of tables and landings as few large ones, and remove unused files older than a week.
 
-    Versions older than that can then be audited and restored no more.
+    Versions older than a week can then no longer be audited or restored.
     """
     topology, table = find(name, table_names)
     tidetable = Settings.from_environment().tidetable()

@@ -87,7 +87,7 @@ def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology
         if name.startswith(prefix) and name.removeprefix(prefix) in names_of(topology):
             return topology, name.removeprefix(prefix)
     known = [", ".join(filter(None, [topology.name, _listed(topology, names_of)])) for topology in loaded]
-    raise click.UsageError(f"there is no {name}; there are: {'; '.join(known) or 'no topologies'}")
+    raise click.UsageError(f"unknown name {name!r}; known names: {'; '.join(known) or 'none'}")
 
 
 def _listed(topology: Topology, names_of: Callable[[Topology], list[str]]) -> str:

@@ -15,22 +15,28 @@ from spark.engine.quarantine import redecode, undecodable
 
 @click.group()
 def quarantine() -> None:
-    """Records that did not decode: they stay in their landing, and out of every table."""
+    """Records that did not decode. They stay in their landing; no table has them."""
 
 
 @quarantine.command("list")
 @topology_or_topic_argument
-@click.option("--limit", type=POSITIVE, default=20, show_default=True, help="The newest so many of each topic.")
+@click.option(
+    "--limit",
+    type=POSITIVE,
+    default=20,
+    show_default=True,
+    help="Maximum number of records of each topic; the newest are listed.",
+)
 @json_option
 def list_(name: str, limit: int, as_json: bool) -> None:
-    """List them: why, and their raw bytes."""
+    """List the records with the reason and their raw bytes."""
     topology, topic = find(name, topic_names)
     ports = Settings.from_environment().ports()
-    with progress.status("looking"):
+    with progress.status(f"reading the quarantine of {name}"):
         records = [
             record for source in sources(topology, topic) for record in undecodable(ports, topology, source, limit)
         ]
-    shown = render.quarantine_grid(records) if records else "nothing is in quarantine"
+    shown = render.quarantine_grid(records) if records else f"{name} has no records in quarantine"
     print_result(as_json, render.to_json(records), shown)
 
 
@@ -38,9 +44,9 @@ def list_(name: str, limit: int, as_json: bool) -> None:
 @topology_or_topic_argument
 @json_option
 def replay(name: str, as_json: bool) -> None:
-    """Decode them again as their topic is declared now; the next tick takes what does, at its old offset."""
+    """Decode the records again by the current declaration of their topic. The next tick adds those that decode."""
     topology, topic = find(name, topic_names)
     ports = Settings.from_environment().ports()
-    with progress.status("decoding"):
+    with progress.status(f"decoding the quarantine of {name}"):
         redecoded = [redecode(ports, topology, source, new_run_id()) for source in sources(topology, topic)]
     print_result(as_json, render.to_json(redecoded), *map(render.result_line, redecoded))

@@ -45,4 +45,4 @@ class ErrorReporting(click.Group):
 def _unexpected(error: Exception) -> click.ClickException:
     """The message for an error of a library or of the operating system."""
     message = cause(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
-    return click.ClickException(f"{message}\nfor the traceback, write `tidetable --debug` before the command")
+    return click.ClickException(f"{message}\nrun `tidetable --debug` with the same command for the traceback")

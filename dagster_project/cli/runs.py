@@ -41,7 +41,7 @@ def run_tick(tidetable: Tidetable, topology: Topology, as_json: bool) -> bool:
         if isinstance(event, Exception) and debug:
             traceback.print_exception(event)
 
-    with progress.status("ticking"):
+    with progress.status(f"ticking {topology.name}"):
         ticked = tick(tidetable.ports(), topology, new_run_id(), gates_of(topology), print_event)
     print_result(as_json, render.tick_json(ticked) if as_json else None, *map(render.held_line, ticked.held))
     return not ticked.failed
@@ -64,7 +64,9 @@ def follow(tidetable: Tidetable, topology: Topology, interval: float, as_json: b
         except (RetriesExceeded, SparkConnectGrpcException) as error:
             if not engine_died(error):
                 raise
-            progress.print(render.failure_line("the engine stopped answering; the next tick starts it again"))
+            progress.print(
+                render.failure_line(f"{topology.name}: the engine stopped answering; the next tick starts it again")
+            )
             last_state = ""
         except TRANSIENT as error:
             progress.print(render.failure_line(error))

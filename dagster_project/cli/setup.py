@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
 def init(folder: Path, as_json: bool) -> None:
-    """Write a project into a folder that is new or empty.
+    """Write a new project into a folder that is new or empty.
 
-    It has a topology with its test and its expectations, settings, a workspace for Dagster, a Makefile and CI.
+    The project has a topology with a test and expectations, settings, Dagster's workspace, a Makefile and a CI file.
     """
     files = project.write(folder)
     requirement = project.requirement()
     lines = [f"wrote   {folder / file}" for file in files]
     if project.is_local(requirement):
-        lines.append(f"requirements.txt has {requirement}, which only this machine has: before CI runs, name another")
-    lines.append(f"next    make -C {folder} test    tries the topology; make -C {folder} ui shows it in Dagster")
+        lines.append(f"requirements.txt names {requirement}, which only this machine has: change it before CI runs")
+    lines.append(f"next    make -C {folder} test    runs the test; make -C {folder} ui shows the topology in Dagster")
     written: list[Json] = [*files]
     print_result(as_json, {"folder": str(folder), "files": written}, *map(escape, lines))
 
@@ -42,9 +42,12 @@ def init(folder: Path, as_json: bool) -> None:
 @click.command()
 @json_option
 def up(as_json: bool) -> None:
-    """Start the lake's engine and broker, unless they run."""
+    """Start the lake's engine and broker if they do not run."""
     tidetable = Settings.from_environment().tidetable()
-    with progress.status("starting; a cold engine takes some 20 seconds"), ThreadPoolExecutor() as pool:
+    with (
+        progress.status("starting engine and broker; the first start takes about 20 seconds"),
+        ThreadPoolExecutor() as pool,
+    ):
         starting_engine = pool.submit(lambda: tidetable.engine.start() and engine_url(tidetable))
         starting_broker = pool.submit(lambda: tidetable.ports().kafka.cluster_id())
         engine, cluster, broker = starting_engine.result(), starting_broker.result(), bootstrap_servers(tidetable)
@@ -55,29 +58,31 @@ def up(as_json: bool) -> None:
 @click.command()
 @json_option
 def down(as_json: bool) -> None:
-    """Stop the lake's engine and broker. Tables and topics stay."""
+    """Stop the lake's engine and broker. Tables and topics remain."""
     tidetable = Settings.from_environment().tidetable()
-    with progress.status("stopping"):
+    with progress.status("stopping engine and broker"):
         tidetable.engine.stop()
         if isinstance(tidetable.kafka, EmbeddedKafka):
             tidetable.kafka.stop()
-    print_result(as_json, {}, "stopped")
+    print_result(as_json, {}, "stopped engine and broker")
 
 
 @click.group()
 def topics() -> None:
-    """The topics of a topology: those it reads, and those it publishes to."""
+    """The topics that a topology reads, and those that it publishes to."""
 
 
 @topics.command()
 @topology_argument
-@click.option("--partitions", type=POSITIVE, default=1, show_default=True, help="Of each topic that is created.")
+@click.option(
+    "--partitions", type=POSITIVE, default=1, show_default=True, help="Number of partitions of each new topic."
+)
 @json_option
 def create(name: str, partitions: int, as_json: bool) -> None:
-    """Create the topics that are not there; those that are stay as they are.
+    """Create the topics that do not exist. Existing topics are not changed.
 
-    What is read gets the cluster's own settings. A topic that a table is published to is compacted
-    (cleanup.policy=compact), and one that a stream is published to is not.
+    Topics that are read get the cluster's default settings. The topic of a published table is compacted
+    (cleanup.policy=compact); the topic of a published stream is not.
     """
     topology = find_topology(name)
     kafka = Settings.from_environment().tidetable().cluster()
@@ -86,12 +91,12 @@ def create(name: str, partitions: int, as_json: bool) -> None:
         if table.topic is not None:
             configs[table.topic] = {} if table.plan.is_stream else {"cleanup.policy": "compact"}
     existing = kafka.partitions(configs)
-    lines = [f"is there  {topic}, partitions: {count}" for topic, count in sorted(existing.items())]
+    lines = [f"exists   {topic}, partitions: {count}" for topic, count in sorted(existing.items())]
     created: list[Json] = []
-    with progress.status("creating"):
+    with progress.status("creating topics"):
         for topic, config in configs.items():
             if topic not in existing:
                 kafka.create_topic(topic, partitions, config)
                 created.append(topic)
-                lines.append(f"created   {topic}, partitions: {partitions}")
+                lines.append(f"created  {topic}, partitions: {partitions}")
     print_result(as_json, {"created": created, "there": {**existing}}, *lines)

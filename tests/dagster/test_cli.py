@@ -125,7 +125,7 @@ def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
     (record,) = json.loads(tidetable("quarantine", "list", "shop", "--json").stdout)
     assert (record["topic"], record["key"], record["value"]) == ("clicks", "1", "{no json")
     assert "is not JSON of" in record["error"]
-    assert "nothing is in quarantine" in tidetable("quarantine", "list", "shop.orders").stdout
+    assert "shop.orders has no records in quarantine" in tidetable("quarantine", "list", "shop.orders").stdout
     assert "0 records, 1 still in quarantine" in tidetable("quarantine", "replay", "shop.clicks").stdout
 
 
@@ -139,7 +139,7 @@ def test_all_versions_are_audited_and_files_compacted(tidetable: Invoke) -> None
     assert "unprovable" in tidetable("audit", "shop.orders", "--all-versions").stdout
     (done,) = json.loads(tidetable("compact", "shop.orders", "--json").stdout)
     assert done["table"] == "shop/orders"
-    assert "no --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr
+    assert "not --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr
 
 
 @pytest.mark.usefixtures("ran")
@@ -217,10 +217,14 @@ def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kaf
 @pytest.mark.parametrize(
     ("words", "environment", "message"),
     [
-        (["run", "nothing"], {}, "there is no nothing; there are: shop"),
+        (["run", "nothing"], {}, "unknown name 'nothing'; known names: shop"),
         (["step", "shop"], {}, "shop is a topology; name one of its tables: shop.orders"),
-        (["publish", "shop.orders"], {}, 'shop.orders has no topic: write .to("...") behind it, in dagster_project'),
-        (["audit", "orders"], {}, "there is no orders; there are: shop, shop.orders"),
+        (
+            ["publish", "shop.orders"],
+            {},
+            'shop.orders is not published to a topic: append .to("TOPIC") to it, at dagster_project',
+        ),
+        (["audit", "orders"], {}, "unknown name 'orders'; known names: shop, shop.orders"),
         (["run", "shop"], {"TIDETABLE_KAFKA": "/no/such.properties"}, "there is no such file"),
         (["run", "shop"], {"TIDETABLE_LAKE": "s3://bucket"}, "set SPARK_REMOTE=sc://host:port"),
     ],
@@ -259,7 +263,7 @@ RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.
 """And what is there; of those that are not named here, a table."""
 
 
-NO_NAME = r"there is no {wrong}; there are: shop|shop is a topology; name one of its tables: shop\.orders"
+NO_NAME = r"unknown name '{wrong}'; known names: shop|shop is a topology; name one of its tables: shop\.orders"
 SAYS = {
     "DIR": "name a folder that is new or empty",
     "--version": r"Invalid value for '--version'|any version {wrong}\. .*versions 1 to|(no|at) version {wrong}",
@@ -355,7 +359,7 @@ def test_topics_that_are_not_there_are_created(
         f"{there}-new": 2,
         f"{there}-kept": 2,
     }
-    assert "is there" in tidetable("topics", "create", "created").stdout
+    assert "exists" in tidetable("topics", "create", "created").stdout
     assert tidetable("run", "created").exit_code == 0
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from assets.factory import Circle, NameClash, assets
 from assets.suites import BrokenSuite, suites
 from dagster_project import cli, discover
-from dagster_project.build import built
+from dagster_project.build import definitions_of
 from dagster_project.definitions import defs, loaded
 from dagster_project.discover import topologies
 from dagster_project.settings import Settings
@@ -156,7 +156,7 @@ def test_topologies_that_conflict_take_no_other_down() -> None:
         *(answering("a", "x", "y"), answering("b", "y", "x"), named("other", "t")),
         *(named("c-d", "u"), named("c.d", "u")),
     ]
-    loaded = built(Settings.from_environment({}).model_copy(update={"topologies": ()}), given)
+    loaded = definitions_of(Settings.from_environment({}).model_copy(update={"topologies": ()}), given)
     names = {sensor.name for sensor in loaded.sensors or () if isinstance(sensor, dg.SensorDefinition)}
     assert names == {"a_broken", "b_broken", "c_d_broken", "other_lag"}
 
@@ -211,7 +211,7 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     (folder / "other.t.json").write_text("so does that of its builder")
     (folder / "suited.t.json").write_text("no JSON")
     monkeypatch.setenv("TIDETABLE_EXPECTATIONS", str(folder))
-    told = ["mistaken.py:1: NameError", "one name; change one", "suited.t.json is not JSON"]
+    told = ["mistaken.py:1: NameError", "rename one of the two", "suited.t.json is not JSON"]
 
     found = loaded()
     assert {spec.key.path[0] for spec in found.resolve_all_asset_specs()} == {"kafka", "whole"}

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,30 @@ def test_everything_that_is_promised_is_there() -> None:
     assert tidetable.testing.TopologyTestDriver is TopologyTestDriver
     with pytest.raises(AttributeError, match="has no attribute 'StreamBuilder'"):
         _ = tidetable.StreamBuilder  # type: ignore[attr-defined]  # what is tested
+
+
+def test_every_package_of_the_wheel_is_marked_as_typed() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*built["packages"]} == {"tidetable", *ROOMS}
+    for package in built["packages"]:
+        assert (ROOT / package / "py.typed").is_file(), package
+        assert f"{package}/py.typed" not in built["exclude"]
+
+
+@pytest.mark.thorough
+def test_a_users_type_checker_knows_the_types(tmp_path: Path) -> None:
+    (tmp_path / "first.py").write_text(
+        "import tidetable\n"
+        "builder = tidetable.StreamsBuilder('first')\n"
+        "items = builder.table('items', tidetable.Consumed.json(key='id bigint', value='v int'))\n"
+        "reveal_type(items)\n"
+        "reveal_type(tidetable.build_definitions)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "first.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert 'Revealed type is "spark.topology.handles.handles.KTable"' in ran.stdout
+    assert "Definitions" in ran.stdout, "of Dagster"
 
 
 def test_importing_needs_neither_dagster_nor_spark(tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def test_a_package_that_cannot_be_imported_is_left_out_alone(tmp_path: Path) -> 
 def test_one_name_in_two_folders_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "a" / "one.py", "one")
     written(tmp_path / "b" / "other.py", "ONE")
-    with pytest.raises(BrokenTopology, match=r"b/other.py holds 'ONE', and .*a/one.py 'one': one name; change one"):
+    with pytest.raises(
+        BrokenTopology, match=r"a/one.py defines topology 'one', and .*b/other.py defines 'ONE': rename"
+    ):
         names(placed(tmp_path / "a", tmp_path / "b"))
 
 
@@ -125,7 +127,7 @@ def test_expectations_are_beside_each_folder_of_topologies(tmp_path: Path, monke
     assert list(suites_of(b, [a, b], [], settings)) == ["b.t"]
     (tmp_path / "a" / "expectations").mkdir()
     (tmp_path / "a" / "expectations" / "b.t.json").write_text(SUITE)
-    with pytest.raises(BrokenSuite, match=r"are of one table; keep one"):
+    with pytest.raises(BrokenSuite, match=r"are both suites of b.t: keep one of the two"):
         suites_of(b, [a, b], [], settings)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

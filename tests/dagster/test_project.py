@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +191,29 @@ def test_definitions_are_merged_with_those_of_a_code_location(tmp_path: Path) ->
     assert dg.AssetKey(["one", "t"]) not in alone.resolve_asset_graph().get_all_asset_keys()
     with pytest.raises(SettingsError, match=r"build_definitions: expectations=.*none: there is no such folder"):
         tidetable.build_definitions(named("two", "t"), expectations=tmp_path / "none", settings=settings)
+
+
+def test_the_cadence_of_the_settings_is_that_of_every_schedule(tmp_path: Path) -> None:
+    (tmp_path / "tidetable.toml").write_text('topologies = []\ncadence = "15 6 * * 1"')
+    ours = tidetable.build_definitions(
+        [named("one", "t"), named("two", "t")], settings=Settings.from_environment({}, tmp_path)
+    )
+    crons = {name: ours.resolve_schedule_def(f"{name}_tick_schedule").cron_schedule for name in ("one", "two")}
+    assert crons == {"one": "15 6 * * 1", "two": "15 6 * * 1"}
+    default = tidetable.build_definitions(named("one", "t"), settings=Settings())
+    assert default.resolve_schedule_def("one_tick_schedule").cron_schedule == "*/5 * * * *"
+
+
+@pytest.mark.parametrize("cadence", ["often", "300", "", "* * * * * *", "61 * * * *"])
+def test_a_cadence_that_is_no_cron_expression_is_said_with_its_setting(tmp_path: Path, cadence: str) -> None:
+    (tmp_path / "tidetable.toml").write_text(f'cadence = "{cadence}"')
+    settings = Settings.from_environment({}, tmp_path)
+    with pytest.raises(SettingsError, match=re.escape(f"tidetable.toml: cadence={cadence} is not a cron expression")):
+        tidetable.build_definitions(named("one", "t"), settings=settings)
+    with pytest.raises(SettingsError, match="TIDETABLE_CADENCE=never is not a cron expression"):
+        tidetable.build_definitions(
+            named("one", "t"), settings=Settings.from_environment({"TIDETABLE_CADENCE": "never"})
+        )
 
 
 def test_the_templates_suite_is_of_the_templates_topology() -> None:

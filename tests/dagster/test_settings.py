@@ -65,10 +65,13 @@ def test_a_broken_file_of_properties_is_named(tmp_path: Path, text: str, message
         (Settings(kafka="./missing.properties"), "there is no such file"),
         (Settings(lake="s3://bucket", spark_remote="sc://engine:15002"), "set TIDETABLE_KAFKA"),
         (Settings(lake="s3://bucket", kafka="one:9092"), "set SPARK_REMOTE"),
-        (Settings(lake="s3n://bucket", kafka="one:9092", spark_remote="sc://engine"), "s3n:// is no scheme .* s3a://"),
-        (Settings(lake="/data/50%20off"), "a path with % means two places"),
-        (Settings(spark_remote="spark://engine:7077"), "SPARK_REMOTE is no URL of Spark Connect: write sc://host:port"),
-        (Settings(spark_remote="sc://engine:port/;token=x"), "SPARK_REMOTE is no URL of Spark Connect"),
+        (
+            Settings(lake="s3n://bucket", kafka="one:9092", spark_remote="sc://engine"),
+            "s3n:// is not a scheme .* s3a://",
+        ),
+        (Settings(lake="/data/50%20off"), "read % in a path differently"),
+        (Settings(spark_remote="spark://engine:7077"), "SPARK_REMOTE is not a Spark Connect URL: write sc://host:port"),
+        (Settings(spark_remote="sc://engine:port/;token=x"), "SPARK_REMOTE is not a Spark Connect URL"),
     ],
 )
 def test_what_cannot_be_meant_is_said(settings: Settings, message: str) -> None:

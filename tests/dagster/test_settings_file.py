@@ -21,7 +21,7 @@ def test_a_file_says_what_variables_say_and_its_paths_are_relative_to_it(tmp_pat
     (tmp_path / "client.properties").write_text("bootstrap.servers=one:9092")
     (tmp_path / "tidetable.toml").write_text(
         'lake = "data/lake"\nkafka = "client.properties"\nengine_memory = "6g"\n'
-        'topologies = ["tables", "acme.more"]\nexpectations = "suites"\n'
+        'topologies = ["tables", "acme.more"]\nexpectations = "suites"\ncadence = "0 * * * *"\n'
     )
     (tmp_path / "tables").mkdir()
     below = tmp_path / "a" / "b"
@@ -32,6 +32,7 @@ def test_a_file_says_what_variables_say_and_its_paths_are_relative_to_it(tmp_pat
     assert settings.tidetable().engine.memory == "6g"
     assert settings.topologies == (str(tmp_path / "tables"), "acme.more")
     assert settings.expectations == str(tmp_path / "suites")
+    assert settings.cadence == "0 * * * *"
     assert read(tmp_path) == settings
 
 
@@ -64,12 +65,16 @@ def test_the_environment_wins_and_an_empty_variable_is_none(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('lakes = "x"', "tidetable.toml: there is no setting 'lakes'; did you mean lake?; there are: lake, kafka,"),
+        ('lakes = "x"', "tidetable.toml: unknown setting 'lakes'; did you mean lake?; known settings: lake, kafka,"),
+        ("cadence = 300", "tidetable.toml: cadence: Input should be a valid string"),
         ("lake = 5", "tidetable.toml: lake: Input should be a valid string"),
         ("topologies = [1]", "tidetable.toml: topologies: Input should be a valid string"),
         ("lake = ", "tidetable.toml is not TOML: Invalid value (at end of document)"),
-        ('spark_remote = "env:NOWHERE"', "spark_remote is env:NOWHERE, and the variable NOWHERE is not set, or empty"),
-        ('spark_remote = "sc://e/;token=file:none"', "spark_remote is file:none, and "),
+        (
+            'spark_remote = "env:NOWHERE"',
+            "spark_remote refers to env:NOWHERE, but the variable NOWHERE is not set, or is empty",
+        ),
+        ('spark_remote = "sc://e/;token=file:none"', "spark_remote refers to file:none, but "),
     ],
 )
 def test_what_cannot_be_meant_is_said_with_its_file(tmp_path: Path, text: str, message: str) -> None:
@@ -81,9 +86,9 @@ def test_what_cannot_be_meant_is_said_with_its_file(tmp_path: Path, text: str, m
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('lake = "s3n://bucket"', "tidetable.toml: lake=s3n://bucket: s3n:// is no scheme"),
+        ('lake = "s3n://bucket"', "tidetable.toml: lake=s3n://bucket: s3n:// is not a scheme"),
         ('kafka = "no/such"', "/no/such: there is no such file"),
-        ('spark_remote = "spark://e:7077"', "tidetable.toml: spark_remote is no URL of Spark Connect"),
+        ('spark_remote = "spark://e:7077"', "tidetable.toml: spark_remote is not a Spark Connect URL"),
     ],
 )
 def test_a_value_of_the_file_that_cannot_be_used_is_said_with_its_file(tmp_path: Path, text: str, message: str) -> None:
@@ -99,7 +104,7 @@ def test_two_files_in_one_folder_are_refused(tmp_path: Path) -> None:
         read(tmp_path)
     (tmp_path / "tidetable.toml").unlink()
     (tmp_path / "pyproject.toml").write_text('[tool.tidetable]\nlakes = ""')
-    with pytest.raises(SettingsError, match=r"pyproject.toml, \[tool.tidetable\]: there is no setting 'lakes'"):
+    with pytest.raises(SettingsError, match=r"pyproject.toml, \[tool.tidetable\]: unknown setting 'lakes'"):
         read(tmp_path)
 
 
@@ -146,5 +151,6 @@ def test_every_setting_has_a_description_and_a_variable() -> None:
         "TIDETABLE_ENGINE_MEMORY",
         "TIDETABLE_TOPOLOGIES",
         "TIDETABLE_EXPECTATIONS",
+        "TIDETABLE_CADENCE",
     ]
     assert all(setting.description.endswith(".") for setting in reference)

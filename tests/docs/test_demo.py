@@ -1,4 +1,4 @@
-"""`make demo`, as a user runs it, twice: the second goes on from where the first was."""
+"""`make demo`, as a user runs it, twice: the second run continues after the first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_demo_ends_with_every_audit_holding_and_goes_on_when_run_again(own_l
     was = StoredTable("shop/orders", lakehouse.table("shop", "orders")).state()
 
     second = demo()
-    assert "going on after" in second
+    assert "continuing after" in second
     assert second.count(": holds") == 7
     now = StoredTable("shop/orders", lakehouse.table("shop", "orders")).state()
     assert was is not None
