@@ -201,9 +201,9 @@ def _expected(
         state = positions.read(doors.lakehouse.table(topology.name, name), f"{topology.name}/{name}")
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {topology.name}/{target.name} was computed from")
-    if target.plan.keeps_time and at.whole:
+    if target.plan.uses_stream_time and at.whole:
         return replayed(doors, keeps, topology, target, path, commits)[0]
-    if at.whole or not target.plan.in_span_form:
+    if at.whole or not target.plan.depends_on_spans:
         now = Pinned(keeps.session, doors.lakehouse, topology.name, at.inputs, at.cut, at.begun)
         return rows(target.plan, ALL, now)
     if len(commits) < 2:
@@ -233,7 +233,7 @@ def step_or_rebuild(doors: Doors, topology: Topology, target: Table, run: str, g
     try:
         return step(doors, topology, target, run, gate)
     except ChangesExpired:
-        if topology.settings.on_data_loss == "fail" or target.plan.in_span_form:
+        if topology.settings.on_data_loss == "fail" or target.plan.depends_on_spans:
             raise
         return rebuild(doors, topology, target, run, gate, unseen=True)
 
@@ -311,7 +311,7 @@ def _unseen(work: Work) -> Iterator[Gap]:
 
 
 def _rebuilt(doors: Doors, topology: Topology, work: Work) -> Stepped | None:
-    if work.target.plan.keeps_time:
+    if work.target.plan.uses_stream_time:
         return _replayed(doors, topology, work)
     return put_right(counting_all(work), rows(work.target.plan, ALL, work.now))
 
@@ -375,14 +375,14 @@ def _others(doors: Doors, topology: Topology, target: Table, state: State, from_
     It was recreated; or it is a stream that was computed anew by another definition, or changed by somebody else; or a
     table that was replaced, where its change feed ends.
     """
-    for scan in target.inputs if target.plan.keeps_time or target.plan.changelogs else ():
+    for scan in target.inputs if target.plan.uses_stream_time or target.plan.changelogs else ():
         name, path = f"{topology.name}/{scan.table}", doors.lakehouse.table(topology.name, scan.table)
         pinned, now = state.position.inputs.get(scan.table), positions.read(path, name)
         if pinned is None or now is None:
             continue
         if now.id != pinned.id or now.version < pinned.version:
             return True
-        if target.plan.keeps_time and (scan.appended or scan in target.plan.drivers):
+        if target.plan.uses_stream_time and (scan.appended or scan in target.plan.drivers):
             try:
                 told = positions.changed(path, name, pinned.version, now.version)
             except ChangesExpired as error:

@@ -69,7 +69,7 @@ def behind(
     span = span_between(doors, keeps, topology, own, was, at)
     begun = clock if clock is not None else Clock() if was is None else Clock(was.time, was.dropped, was.seen)
     plan = target.plan
-    ended = clocked(plan, span, begun)[0] if plan.keeps_time else begun
+    ended = clocked(plan, span, begun)[0] if plan.uses_stream_time else begun
     span = span.at(begun.time, ended.time, begun.seen)
     if plan.is_stream:
         if is_idle(plan, span):

@@ -296,7 +296,7 @@ def _tells(now: Pinned, scan: Scan) -> bool:
 def out(topology: Topology, target: Table) -> str:
     """Return what to do about a table that needs expired changes of its inputs."""
     name = f"{topology.name}.{target.name}"
-    if not target.plan.keeps_time and not target.plan.changelogs:
+    if not target.plan.uses_stream_time and not target.plan.changelogs:
         return f"run `tidetable rebuild {name}`"
     return (
         f"Its rows stay as they are. To give up what it holds of what is gone, and begin anew with the rows that its "

@@ -102,7 +102,7 @@ def drops(topology: Topology, plan: Node) -> bool:
 
     The table of a topic leaves none out: its landing has records without a key in quarantine.
     """
-    if plan.keeps_time:
+    if plan.uses_stream_time:
         return False
     if isinstance(plan, Aggregate) and plan.source.is_stream:
         return True

@@ -153,7 +153,7 @@ def test_records_have_the_time_of_their_row_and_say_what_they_are_of(world: Worl
     world.published(sink, 1)
     told = received(world.kafka, sink)
     times = {one.change[0]: one.timestamp for one in told[5:]}
-    assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a row that goes has no time of its own
+    assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a deleted row has no timestamp
     state = lake.state(world.stages[1], topology(world.items, sink), "large")
     assert told[-1].headers == {
         "tidetable.table": f"publish-{world.items}/large",
