@@ -61,7 +61,7 @@ class EmbeddedKafka:
         for line in self._properties.read_text().splitlines() if self._properties.exists() else ():
             if line.startswith(ADVERTISED):
                 return line.removeprefix(ADVERTISED)
-        raise ServerFailed(f"{self.lake} has no broker yet; start it: tidetable up")
+        raise ServerFailed(f"the lake {self.lake} has no broker; start one: tidetable up")
 
     def start(self) -> str:
         """Start the broker unless it runs, wait until it serves metadata, and return the bootstrap servers.
@@ -76,7 +76,9 @@ class EmbeddedKafka:
                 AdminClient({"bootstrap.servers": address, **QUIET}).list_topics(timeout=ANSWER)
             except KafkaException as error:
                 if time.monotonic() > deadline:
-                    raise ServerFailed(f"the broker at {address} accepts and does not answer: {error}") from error
+                    raise ServerFailed(
+                        f"the broker at {address} accepts connections, but does not answer: {error}. Read its log"
+                    ) from error
             else:
                 return address
 
@@ -125,8 +127,9 @@ class EmbeddedKafka:
             "-c",
             self._properties.name,
         ]
-        ran = subprocess.run(
+        formatted = subprocess.run(
             [*java_with_classes, *tool], cwd=self._server.home, capture_output=True, text=True, check=False
         )
-        if ran.returncode != 0:
-            raise ServerFailed(f"the broker's folder could not be formatted:\n{ran.stdout}{ran.stderr}")
+        if formatted.returncode != 0:
+            output = formatted.stdout + formatted.stderr
+            raise ServerFailed(f"the broker's folder {self._server.home} could not be formatted:\n{output}")

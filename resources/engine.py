@@ -152,21 +152,23 @@ class Engine:
         try:
             socket.create_connection((host, int(port or DEFAULT_PORT)), CONNECTS).close()
         except OSError as error:
-            raise ServerFailed(f"no engine answers at {self.address} (SPARK_REMOTE): {error}") from error
+            raise ServerFailed(
+                f"no engine answers at {self.address} (SPARK_REMOTE): {error}. Start it there"
+            ) from error
         try:
             channel = DefaultChannelBuilder(self.remote or "").toChannel()
         except PySparkException:  # its text contains the URL, which may contain a token
             raise ServerFailed(
-                f"SPARK_REMOTE={self.address} has parameters that Spark Connect does not take: write "
-                "sc://host:port/;name=value;name=value, with any other character of a value as %XX"
+                f"SPARK_REMOTE={self.address} has parameters that Spark Connect cannot parse: write "
+                "sc://host:port/;name=value;name=value, and encode special characters of a value as %XX"
             ) from None
         try:
             grpc.channel_ready_future(channel).result(CONNECTS)
         except grpc.FutureTimeoutError:
             raise ServerFailed(
-                f"what listens at {self.address} (SPARK_REMOTE) does not answer as Spark Connect within {CONNECTS} "
-                "seconds: is it another server, or one that asks for TLS (use_ssl=true), or whose certificate is not "
-                "trusted here?"
+                f"the server at {self.address} (SPARK_REMOTE) does not answer as Spark Connect within {CONNECTS} "
+                "seconds. Check that it is a Spark Connect server, whether it requires TLS (use_ssl=true), and whether "
+                "its certificate is trusted on this machine"
             ) from None
         finally:
             channel.close()

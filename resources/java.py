@@ -26,14 +26,14 @@ def java() -> Path:
     Raises:
         JavaNotFound: there is none.
     """
-    seen = []
+    rejected = []
     for path in _candidates():
         version = _version(path)
         if version in VERSIONS:
             return path
-        seen.append(f"{path} is Java {version}" if version is not None else f"{path} does not run")
-    found = "; ".join(seen) or "no java in JAVA_HOME or on PATH"
-    raise JavaNotFound(f"Java 17 or 21 is needed ({found}). Install it: {BREW if sys.platform == 'darwin' else APT}")
+        rejected.append(f"{path} is Java {version}" if version is not None else f"{path} does not run")
+    why = "; ".join(rejected) or "no java in JAVA_HOME or on PATH"
+    raise JavaNotFound(f"Java 17 or 21 is required: {why}. Install it: {BREW if sys.platform == 'darwin' else APT}")
 
 
 def java_home(path: Path) -> Path:
@@ -50,8 +50,8 @@ def _candidates() -> list[Path]:
 def _version(path: Path) -> int | None:
     """The feature release that `java -version` prints (17 for 17.0.15, 8 for 1.8.0); None if it does not run."""
     try:
-        told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        printed = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    number = re.search(r'version "(?:1\.)?(\d+)', printed.stderr)
     return int(number[1]) if number else None

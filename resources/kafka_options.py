@@ -59,8 +59,8 @@ def spark_options(config: Mapping[str, str]) -> dict[str, str]:
         Untranslatable: a security property has no counterpart in Spark's client.
     """
     config = {ALIASES.get(name, name): value for name, value in config.items()}
-    if strange := sorted(n for n in config if n.startswith(SECURITY) and n not in SAME | TRANSLATED):
-        raise Untranslatable(f"Spark's Kafka client has no counterpart of {', '.join(strange)}; leave it out")
+    if unknown := sorted(n for n in config if n.startswith(SECURITY) and n not in SAME | TRANSLATED):
+        raise Untranslatable(f"Spark's Kafka client has no setting like {', '.join(unknown)}: remove it")
     java = {name: value for name, value in config.items() if name in SAME}
     java |= _security(config) | _login(config) | _trusted(config) | _own_certificate(config)
     return {f"kafka.{name}": value for name, value in java.items()}
@@ -69,8 +69,8 @@ def spark_options(config: Mapping[str, str]) -> dict[str, str]:
 def _security(config: Mapping[str, str]) -> dict[str, str]:
     if config.get("enable.ssl.certificate.verification", "true").lower() != "true":
         raise Untranslatable(
-            "Spark's Kafka client always verifies certificates: "
-            "drop enable.ssl.certificate.verification=false and name the authority with ssl.ca.location"
+            "Spark's Kafka client always verifies certificates: remove enable.ssl.certificate.verification=false, and "
+            "set ssl.ca.location to the certificate authority"
         )
     java = {}
     if protocol := config.get("security.protocol"):
@@ -87,7 +87,7 @@ def _login(config: Mapping[str, str]) -> dict[str, str]:
     mechanism = config.get("sasl.mechanism", "GSSAPI")  # librdkafka's default
     if mechanism not in LOGIN_MODULES:
         known = ", ".join(LOGIN_MODULES)
-        raise Untranslatable(f"sasl.mechanism {mechanism} cannot be translated for Spark; use one of {known}")
+        raise Untranslatable(f"sasl.mechanism {mechanism} is not supported: use one of {known}")
     name, password = (_quoted(config.get(key, "")) for key in ("sasl.username", "sasl.password"))
     line = f"{LOGIN_MODULES[mechanism]} required username={name} password={password};"
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": line}
@@ -107,7 +107,7 @@ def _trusted(config: Mapping[str, str]) -> dict[str, str]:
     if location := config.get("ssl.ca.location"):
         path = Path(location).resolve()  # the engine has another working directory
         if not path.is_file():
-            raise Untranslatable(f"ssl.ca.location must be a PEM file for Spark, and {location} is none")
+            raise Untranslatable(f"ssl.ca.location is {location}, which is not a file: name a PEM file")
         return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
     return {}
 
@@ -121,7 +121,7 @@ def _own_certificate(config: Mapping[str, str]) -> dict[str, str]:
     if chain is None and key is None:
         return {}
     if chain is None or key is None:
-        raise Untranslatable("ssl.certificate and ssl.key belong together, and one of them is missing")
+        raise Untranslatable("only one of ssl.certificate and ssl.key is set: set both")
     key = _readable(key, config.get("ssl.key.password"))
     return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
 
@@ -146,5 +146,5 @@ def _readable(key: str, password: str | None) -> str:
     try:
         opened = load_pem_private_key(key.encode(), password.encode() if password else None)
     except (ValueError, TypeError) as error:
-        raise Untranslatable(f"ssl.key cannot be opened; check it and ssl.key.password: {error}") from error
+        raise Untranslatable(f"ssl.key cannot be read ({error}): check the key and ssl.key.password") from error
     return opened.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -63,14 +63,14 @@ class Lakehouse:
             time.sleep(PAUSE)
         try:
             marks = [entry.get("userMetadata") for entry in DeltaTable(path).history(MARKS)]
-            seen = "" if mark in marks else "no such mark is here"
+            problem = "" if mark in marks else "this process does not find it there"
         except (DeltaError, OSError) as error:
-            seen = f"here is no lake ({str(error).partition(chr(10))[0]})"
-        if seen:
+            problem = f"this process cannot read a table there ({str(error).partition(chr(10))[0]})"
+        if problem:
             raise LakesDiffer(
                 f"the engine and this process see different places under {self.root}: the engine wrote the mark {mark} "
-                f"to {path}, and {seen}. Mount the same folder on both, or give both the same endpoint and credentials "
-                f"of the object store. Nothing was changed in any table"
+                f"to {path}, and {problem}. Mount the same folder on both, or give both the same endpoint and "
+                f"credentials of the object store. Nothing was changed in any table"
             )
 
 

@@ -33,8 +33,8 @@ DETACH = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 log, *command = sys.argv[1:]
-with open(log, "wb") as said:
-    print(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT).pid)
+with open(log, "wb") as output:
+    print(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT).pid)
 """
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Server:
             return running
         with locked(self.home / "server.lock"):
             running = self.running()  # another process may have started it, or died while starting it
-            if running is None or not self._comes_up(running):
+            if running is None or not self._is_answering(running):
                 self._end()
                 running = self._spawn(launch())
             return running
@@ -122,23 +122,25 @@ class Server:
         # A killed process loses its command line at once, and its socket a moment later.
         if not _until(lambda: not answers(launch.address), CLOSE):
             raise ServerFailed(
-                f"{launch.address}, the place of the {self.name}, is taken by another process; end that one"
+                f"another process listens at {launch.address}, the address of the {self.name}: end that process"
             )
         began = time.monotonic()
         command = [sys.executable, "-ISc", DETACH, str(self.log.resolve()), *launch.command]
         environment = {**os.environ, **launch.environment}
-        told = subprocess.check_output(command, cwd=self.home, env=environment, start_new_session=True)
-        running = Running(int(told), launch.address)
+        pid = subprocess.check_output(command, cwd=self.home, env=environment, start_new_session=True)
+        running = Running(int(pid), launch.address)
         replace(self._record, json.dumps(asdict(running)))
-        if not self._comes_up(running):
-            how = "stayed silent" if self._is_ours(running.pid) else "died"
+        if not self._is_answering(running):
+            what = (
+                f"did not answer within {START:.0f} seconds" if self._is_ours(running.pid) else "ended while starting"
+            )
             self._end()
-            said = "\n".join(_last_words(self.log))
-            raise ServerFailed(f"the {self.name} {how} while it was being started; the end of {self.log}:\n{said}")
+            end = "\n".join(_last_lines(self.log))
+            raise ServerFailed(f"the {self.name} {what}; the end of {self.log}:\n{end}")
         logger.info("%s: at %s after %.1f s, pid %d", self.name, launch.address, time.monotonic() - began, running.pid)
         return running
 
-    def _comes_up(self, running: Running) -> bool:
+    def _is_answering(self, running: Running) -> bool:
         """Wait until the server answers; False if it dies, or does not answer within `START` seconds."""
         _until(lambda: answers(running.address) or not self._is_ours(running.pid), START)
         return answers(running.address) and self._is_ours(running.pid)
@@ -150,11 +152,11 @@ class Server:
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, how)
-            if self._gone(pids):
+            if self._have_ended(pids):
                 break
         self._record.unlink(missing_ok=True)
 
-    def _gone(self, pids: Sequence[int]) -> bool:
+    def _have_ended(self, pids: Sequence[int]) -> bool:
         """Wait until the processes have ended; False if one is alive after `STOP` seconds."""
         return _until(lambda: not any(map(self._is_ours, pids)), STOP)
 
@@ -201,10 +203,10 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise ServerFailed(f"no free port among a hundred tried between {PORTS.start} and {PORTS.stop}")
+    raise ServerFailed(f"no free port: a hundred ports between {PORTS.start} and {PORTS.stop} are in use")
 
 
-def _last_words(log: Path, lines: int = 20) -> list[str]:
+def _last_lines(log: Path, lines: int = 20) -> list[str]:
     """The last `lines` lines of a Java log without stack frames, which would displace the messages."""
     return [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")][-lines:]
 

@@ -40,14 +40,14 @@ OVERTAKEN = {
 
 REFUSED = {
     KafkaError.INVALID_TIMESTAMP: (
-        "its time is further from the broker's clock than message.timestamp.after.max.ms (an hour by default) or "
+        "its timestamp is further from the broker's clock than message.timestamp.after.max.ms (an hour by default) or "
         "message.timestamp.before.max.ms allows: raise that setting of the topic"
     ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "it is larger than max.message.bytes of the topic, or message.max.bytes of the producer, allows, 1 MB by "
         "default: raise that setting, or publish fewer columns"
     ),
-    KafkaError.INVALID_RECORD: "the broker does not find it valid: a compacted topic takes no record without a key",
+    KafkaError.INVALID_RECORD: "the broker rejects it as invalid: a compacted topic accepts no record without a key",
 }
 """Why a topic refuses a record, and what its owner can do."""
 
@@ -187,9 +187,9 @@ class Publisher:
                 break
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
-                    f"topic {self._topic}: a transaction that has not ended keeps back the newest records of partition "
-                    f"{held[0]}, from offset {readable.get(held[0], 0)} on, which tell how far {self._name} is: its "
-                    f"group has no offset. End that transaction: kafka-transactions.sh find-hanging"
+                    f"topic {self._topic}: an open transaction hides the records of partition {held[0]} from offset "
+                    f"{readable.get(held[0], 0)} on. The group {self._name} has no committed offset, so its position "
+                    f"must be read from these records. End the transaction: kafka-transactions.sh find-hanging"
                 )
             time.sleep(PAUSE)
         return ends
@@ -247,8 +247,8 @@ class Publisher:
         error = self._reason(error)
         if self._exactly_once and error.args[0].code() in OVERTAKEN:
             return NotCommitted(
-                f"another run publishes {self._name} to topic {self._topic}, and took over; or a transaction lasted "
-                f"longer than transaction.timeout.ms, and the broker ended it"
+                f"topic {self._topic}: another publisher of {self._name} took over, or a transaction lasted longer "
+                f"than transaction.timeout.ms, and the broker aborted it"
             )
         deadline = time.monotonic() + BLOCKED
         while not self._failed and len(self._producer) and time.monotonic() < deadline:

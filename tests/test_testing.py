@@ -258,8 +258,8 @@ def test_what_does_not_decode_is_an_error_at_the_line_that_pipes_it(session: Spa
     builder.table("orders", Consumed.json(key="a bigint, b string", value="n int"))
     driver = TopologyTestDriver(builder.build(), session=session)
     for key, value, what in (
-        ({"a": 1, "b": "x"}, {"n": "one"}, "the value is not JSON of (n int)"),
-        (7, {"n": 1}, "the key is not JSON of (a bigint, b string)"),
+        ({"a": 1, "b": "x"}, {"n": "one"}, "the value does not decode as JSON (n int)"),
+        (7, {"n": 1}, "the key does not decode as JSON (a bigint, b string)"),
         ({"a": 1}, {"n": 1}, "the key "),
     ):
         line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]  # CPython has frames
@@ -276,5 +276,5 @@ def test_what_does_not_decode_is_an_error_at_the_line_that_pipes_it(session: Spa
     nobodys, broken = driver.quarantined("orders")
     assert (nobodys["offset"], nobodys["key"]) == (3, None)
     assert "no row of a table has such a key" in str(nobodys["error"])
-    assert (broken["value"], broken["error"]) == (b"{no json", "the value is not JSON of (n int)")
+    assert (broken["value"], broken["error"]) == (b"{no json", "the value does not decode as JSON (n int)")
     assert driver.table("orders") == [{"a": 1, "b": "x", "n": 1}]

@@ -61,7 +61,7 @@ def checksums(group: str) -> dict[str, str]:
     lines = (line.split() for line in CHECKSUMS.read_text().splitlines())
     pinned = {Path(path).name: sha256 for sha256, path in lines if Path(path).parent.name == group}
     if not pinned:
-        raise JarsUnavailable(f"no jars are pinned for '{group}': python -m resources.jars --pin {group}")
+        raise JarsUnavailable(f"no jars are pinned for '{group}'; pin them: python -m resources.jars --pin {group}")
     return pinned
 
 
@@ -80,12 +80,12 @@ def _fetch(group: str, pinned: dict[str, str], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{group}-") as scratch:
         fetched = {jar.name: jar for jar in _resolve(group, Path(scratch))}
         if missing := pinned.keys() - fetched.keys():
-            raise JarsUnavailable(f"{group}.xml does not give {sorted(missing)}, which checksums.txt names")
+            raise JarsUnavailable(f"{group}.xml does not resolve to {sorted(missing)}, which checksums.txt lists")
         for name, sha256 in pinned.items():
             if (actual := _digest(fetched[name].read_bytes())) != sha256:
                 raise JarsUnavailable(
-                    f"{name} is not the jar that was pinned and was deleted: its SHA-256 is {actual}, "
-                    f"checksums.txt says {sha256}. Try again: python -m resources.jars"
+                    f"{name} is not the pinned jar, and was deleted: its SHA-256 is {actual}, checksums.txt has "
+                    f"{sha256}. Fetch it again: python -m resources.jars"
                 )
         for name in fetched.keys() - pinned.keys():
             fetched[name].unlink()
@@ -100,10 +100,10 @@ def _resolve(group: str, scratch: Path) -> list[Path]:
     command += ["-cp", ivy, "org.apache.ivy.Main"]
     command += ["-cache", scratch / "cache", "-ivy", HERE / f"{group}.xml", "-confs", "default"]
     command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if ran.returncode != 0:
-        said = "\n".join(ran.stdout.splitlines()[-20:])
-        raise JarsUnavailable(f"could not fetch '{group}'; Maven Central must be reachable once:\n{said}")
+    fetched = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if fetched.returncode != 0:
+        end = "\n".join(fetched.stdout.splitlines()[-20:])
+        raise JarsUnavailable(f"could not fetch the jars of '{group}'; Maven Central must be reachable once:\n{end}")
     return sorted((scratch / "jars").glob("*.jar"))
 
 

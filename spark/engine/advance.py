@@ -57,7 +57,7 @@ class Advance:
 def advance(topology: Topology, target: Table, span: IncrementalSpan | InitialSpan, was: Clock, n: int) -> Advance:
     """Return what a span makes of a table whose clock was `was` at its beginning; `n` is the number of the commit."""
     plan = target.plan
-    if plan.keeps_time:
+    if plan.uses_stream_time:
         clock, arrived = advance_clock(plan, span, was)
         return Advance(output_of(target, span.at(was.time, clock.time, was.seen), n), clock, arrived)
     output = output_of(target, span, n)
@@ -73,7 +73,7 @@ def output_of(target: Table, span: Span, n: int) -> Output:
         return Output("append", None if is_idle(plan, span) else stored_records(target, span, n))
     if not isinstance(span, InitialSpan):
         return Output("merge", touched(plan, span))
-    if not plan.keeps_time:  # every key is touched, so the rows are computed as a query, without looking for keys
+    if not plan.uses_stream_time:  # every key is touched, so the rows are computed as a query, without looking for keys
         return Output("append", rows(plan, ALL, span.after))
     changed = touched(plan, span)
     assert changed is not None, "every input changed in the first span"

@@ -175,9 +175,9 @@ def _expected(
         state = StoredTable.of(ports.lakehouse, topology.name, name).state()
         if state is None or state.id != pinned.id:
             raise InputChanged(f"{name} is not the table that {table.name} was computed from")
-    if target.plan.keeps_time and position.whole:
+    if target.plan.uses_stream_time and position.whole:
         return replayed(ports, cache, topology, target, table, commits)[0]
-    if position.whole or not target.plan.in_span_form:
+    if position.whole or not target.plan.depends_on_spans:
         inputs, cut, begun = position.inputs, position.cut, position.begun
         return rows(target.plan, ALL, DeltaSnapshot(cache.session, ports.lakehouse, topology.name, inputs, cut, begun))
     if len(commits) < 2:

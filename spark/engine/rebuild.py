@@ -45,7 +45,7 @@ def step_or_rebuild(ports: Ports, topology: Topology, target: Table, run: str, g
     try:
         return step(ports, topology, target, run, gate)
     except ChangesExpired:
-        if topology.settings.on_data_loss == "fail" or target.plan.in_span_form:
+        if topology.settings.on_data_loss == "fail" or target.plan.depends_on_spans:
             raise
         return rebuild(ports, topology, target, run, gate, unseen=True)
 
@@ -127,7 +127,7 @@ def _rebuilt(ports: Ports, topology: Topology, attempt: Attempt) -> Stepped | No
     definition, it has no commits, and is computed in one span, as any other table.
     """
     target, position = attempt.target, attempt.position
-    commits = list(attempt.table.commits()) if target.plan.keeps_time else []
+    commits = list(attempt.table.commits()) if target.plan.uses_stream_time else []
     if commits:
         newest = commits[0].position
         rows, clock = replayed(ports, attempt.cache, topology, target, attempt.table, commits)
@@ -195,14 +195,14 @@ def _input_replaced(ports: Ports, topology: Topology, target: Table, state: Stat
     It was recreated; or it is a stream that was computed again by another definition, or changed by somebody else; or a
     table that was replaced, where its change feed ends.
     """
-    for scan in target.inputs if target.plan.keeps_time or target.plan.changelogs else ():
+    for scan in target.inputs if target.plan.uses_stream_time or target.plan.changelogs else ():
         source = StoredTable.of(ports.lakehouse, topology.name, scan.table)
         pinned, now = state.position.inputs.get(scan.table), source.state()
         if pinned is None or now is None:
             continue
         if now.id != pinned.id or now.version < pinned.version:
             return True
-        if target.plan.keeps_time and (scan.appended or scan in target.plan.drivers):
+        if target.plan.uses_stream_time and (scan.appended or scan in target.plan.drivers):
             try:
                 changed = source.changed_versions(pinned.version, now.version)
             except ChangesExpired as error:

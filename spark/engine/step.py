@@ -146,7 +146,7 @@ def _has_changelog(now: DeltaSnapshot, scan: Scan) -> bool:
 def remedy(topology: Topology, target: Table) -> str:
     """Return what to do about a table that needs expired changes of its inputs."""
     name = f"{topology.name}.{target.name}"
-    if not target.plan.keeps_time and not target.plan.changelogs:
+    if not target.plan.uses_stream_time and not target.plan.changelogs:
         return f"run `tidetable rebuild {name}`"
     return (
         f"Its rows did not change. To discard what it computed from the expired changes, and to begin with the rows "

@@ -52,11 +52,11 @@ WRITING = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
-KEY = "the key is not JSON of"
-KEY_PLACES = "the key has more digits behind the point than"
-VALUE = "the value is not JSON of"
-DIFFERS = "the value says otherwise than the key of"
-VALUE_PLACES = "the value has more digits behind the point than"
+KEY = "the key does not decode as JSON"
+KEY_PLACES = "the key has more decimal places than declared"
+VALUE = "the value does not decode as JSON"
+VALUE_PLACES = "the value has more decimal places than declared"
+DIFFERS = "the value differs from the key"
 
 LEAF = re.compile(
     r"(?:(?<=[:<,])|^)(?:decimal\(\d+,(?P<scale>\d+)\)|timestamp_ntz|timestamp|date|tinyint|float|double)(?=[,>]|$)"
@@ -116,11 +116,11 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
         rounded_key = F.when(is_object, rounded_key).otherwise(finer)
     has_key, has_value = F.col("_k").isNotNull(), F.col("_v").isNotNull()
     error = (
-        F.when(has_key & bad_key, _says(KEY, consumed.key))
-        .when(has_key & rounded_key, _says(KEY_PLACES, consumed.key))
-        .when(has_value & _broken("_v", "_vo", value), _says(VALUE, value))
-        .when(has_value & _rounded("_v", "_vo", value), _says(VALUE_PLACES, value))
-        .when(has_key & has_value & _differs(consumed, key), _says(DIFFERS, consumed.again))
+        F.when(has_key & bad_key, _reason(KEY, consumed.key))
+        .when(has_key & rounded_key, _reason(KEY_PLACES, consumed.key))
+        .when(has_value & _broken("_v", "_vo", value), _reason(VALUE, value))
+        .when(has_value & _rounded("_v", "_vo", value), _reason(VALUE_PLACES, value))
+        .when(has_key & has_value & _differs(consumed, key), _reason(DIFFERS, consumed.again))
     )
     if key_from_value:
         again = {column.name.lower(): _field("_vo", column) for column in consumed.again}
@@ -128,12 +128,12 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
             F.coalesce(field, again[column.name.lower()]) if column.name.lower() in again else field
             for field, column in zip(key, consumed.key, strict=True)
         ]
-    judged = parsed.withColumn("_error", error)
-    right = F.col("_error").isNull()
-    return judged.select(
+    with_error = parsed.withColumn("_error", error)
+    decoded = F.col("_error").isNull()
+    return with_error.select(
         *records.columns,
-        *(F.when(right, field).alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
-        *(F.when(right, _field("_vo", column)).alias(column.name) for column in consumed.value),
+        *(F.when(decoded, field).alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
+        *(F.when(decoded, _field("_vo", column)).alias(column.name) for column in consumed.value),
         F.col("_v").isNull().alias("_deleted"),
         "_error",
     )
@@ -182,7 +182,7 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     # a text that may hold NaN or Infinity without quotes: they are not JSON, and json_array_length refuses them.
     infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
     plain = (F.locate("}", F.col(text)) == F.length(text)) & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
-    alone = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
     fits = F.lit(True)
     for column in columns:
         fits &= F.coalesce(_fits(text, F.col(f"{parsed}.{quoted(column.name)}"), column), F.lit(True))
@@ -193,7 +193,7 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         & F.endswith(text, F.lit("}"))
         & F.col(f"{parsed}.{CORRUPT}").isNull()
         & F.is_valid_utf8(text)  # Spark replaces invalid bytes by a replacement character
-        & F.when(plain, True).otherwise(alone)
+        & F.when(plain, True).otherwise(one_value)
     )
 
 
@@ -209,8 +209,8 @@ def _fits(text: str, value: Expression, column: Column) -> Expression:
         fits = F.lit(True)
     else:
         field = rf'"{re.escape(column.name)}"\s*+:\s*+' if LEAF.fullmatch(kind) else ""
-        roughly = "|".join(rf"{field}(?:{MISREAD[one]})" for one in sorted(kinds))
-        fits = ~_suspected(text, value, column, roughly, _misread)
+        pattern = "|".join(rf"{field}(?:{MISREAD[leaf]})" for leaf in sorted(kinds))
+        fits = ~_has_error(text, value, column, pattern, _misread)
     if kind == "date" or kind in TIMES:
         return fits & _has_a_year(value)
     if kind.startswith("map"):  # a duplicate key
@@ -222,12 +222,12 @@ def _has_a_year(value: Expression) -> Expression:
     return F.year(value).between(1, 9999)
 
 
-def _suspected(
-    text: str, value: Expression, column: Column, roughly: str, judge: Callable[[str, Expression], Expression]
+def _has_error(
+    text: str, value: Expression, column: Column, pattern: str, is_wrong: Callable[[str, Expression], Expression]
 ) -> Expression:
-    """True if `judge` finds an error in a field as it was written; parses only a text that matches `roughly`."""
-    found = F.coalesce(_any(str(column.type), _written(text, column), judge), F.lit(False))
-    return F.when(value.isNotNull() & F.col(text).rlike(f"{roughly}|{ESCAPED}"), found).otherwise(F.lit(False))
+    """True if `is_wrong` is true for a field as it was written; parses only a text that matches `pattern`."""
+    wrong = F.coalesce(_any(str(column.type), _written(text, column), is_wrong), F.lit(False))
+    return F.when(value.isNotNull() & F.col(text).rlike(f"{pattern}|{ESCAPED}"), wrong).otherwise(F.lit(False))
 
 
 def _written(text: str, column: Column) -> Expression:
@@ -241,16 +241,16 @@ def _written(text: str, column: Column) -> Expression:
     return F.from_json(F.rtrim(strings, F.lit('"')), f"{quoted(column.name)} {kind}", OPTIONS)[column.name]
 
 
-def _any(kind: str, value: Expression, judge: Callable[[str, Expression], Expression]) -> Expression:
-    """True if `judge` finds an error in any value of a type, nested ones included."""
+def _any(kind: str, value: Expression, is_wrong: Callable[[str, Expression], Expression]) -> Expression:
+    """True if `is_wrong` is true for any value of a type, including nested values."""
     if kind.startswith("array<"):
-        return F.exists(value, lambda one: _any(kind[len("array<") : -1], one, judge))
+        return F.exists(value, lambda element: _any(kind[len("array<") : -1], element, is_wrong))
     if kind.startswith("map<string,"):
-        return F.exists(F.map_values(value), lambda one: _any(kind[len("map<string,") : -1], one, judge))
+        return F.exists(F.map_values(value), lambda entry: _any(kind[len("map<string,") : -1], entry, is_wrong))
     if kind.startswith("struct<"):
-        parts = [_any(str(one.type), value[one.name], judge) for one in fields(kind, Place(kind, None)) if one.type]
+        parts = [_any(str(f.type), value[f.name], is_wrong) for f in fields(kind, Place(kind, None)) if f.type]
         return reduce(or_, (F.coalesce(part, F.lit(False)) for part in parts))
-    return judge(kind, value)
+    return is_wrong(kind, value)
 
 
 def _misread(kind: str, written: Expression) -> Expression:
@@ -294,11 +294,11 @@ def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     for column in columns:
         leaves = list(LEAF.finditer(str(column.type)))
         scales = [int(leaf["scale"]) for leaf in leaves if leaf["scale"] is not None]
-        roughly = [rf"\.[0-9]{{{min(scales) + 1}}}|[0-9.][eE][+-]?[0-9]"] if scales else []
-        roughly += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
-        if roughly:
+        patterns = [rf"\.[0-9]{{{min(scales) + 1}}}|[0-9.][eE][+-]?[0-9]"] if scales else []
+        patterns += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
+        if patterns:
             value = F.col(f"{parsed}.{quoted(column.name)}")
-            found |= _suspected(text, value, column, "|".join(roughly), _finer)
+            found |= _has_error(text, value, column, "|".join(patterns), _finer)
     return found
 
 
@@ -338,7 +338,8 @@ def _bad_scalar(column: Column) -> Expression:
     return bad
 
 
-def _says(what: str, columns: tuple[Column, ...]) -> Expression:
+def _reason(what: str, columns: tuple[Column, ...]) -> Expression:
+    """A reason for quarantine, with the declared columns."""
     declared = ", ".join(f"{column.name} {column.type}" for column in columns)
     return F.lit(f"{what} ({declared})")
 

@@ -1,4 +1,4 @@
-"""Where a topology begins and is built: sources in, stored tables in topological order out."""
+"""The builder of a topology: declares sources, and returns the stored tables in topological order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from spark.topology.builder_state import BuilderState, legal_path_part, legal_topic, store
-from spark.topology.calls import checks_calls, checks_making
+from spark.topology.calls import checks_calls, checks_constructor
 from spark.topology.columns import Line
 from spark.topology.consumed import Consumed, Versioned
 from spark.topology.durations import milliseconds
@@ -18,7 +18,7 @@ from spark.topology.nodes import Latest, Node, Records, Scan
 from spark.topology.topology import Topology
 from spark.topology.validation import check_plans
 
-# "exactly_once" was Kafka's name before the second version, and is what many write.
+# "exactly_once" is the name in older versions of Kafka.
 _GUARANTEES: Final[dict[str, Guarantee]] = {
     "exactly_once_v2": "exactly_once_v2",
     "exactly_once": "exactly_once_v2",
@@ -29,7 +29,7 @@ _ON_DATA_LOSS: Final[dict[str, OnDataLoss]] = {"fail": "fail", "ledger": "ledger
 
 @checks_calls
 class StreamsBuilder:
-    """Declares topics, and builds the topology of what was done with them.
+    """Declares topics, and builds the topology from the handles that it returns.
 
     Example:
         builder = StreamsBuilder("shop")
@@ -38,7 +38,7 @@ class StreamsBuilder:
         topology = builder.build()
     """
 
-    @checks_making
+    @checks_constructor
     def __init__(
         self,
         name: str,
@@ -50,33 +50,34 @@ class StreamsBuilder:
         message_timestamp_after_max_ms: int | None = 3_600_000,
         on_data_loss: str = "fail",
     ) -> None:
-        """Begin a topology.
+        """Start a topology.
 
         Args:
-            name: the folder of the lake that its tables are in.
-            max_task_idle_ms: how long a tick waits for an empty input; -1: take what has landed.
-            max_records_per_tick: cuts a large backlog in slices; None for no limit.
+            name: the folder of the lake that holds its tables.
+            max_task_idle_ms: how long records wait for an empty partition, in milliseconds; 0 waits only until every
+                topic is landed to the cut; -1 does not wait for a topic that could not be landed.
+            max_records_per_tick: the greatest number of records that a tick takes from a backlog; None for no limit.
             processing_guarantee: "exactly_once_v2" or "at_least_once".
-            ansi: stop at an expression that fails; False makes its result null.
-            message_timestamp_after_max_ms: how far ahead of the clock a record may be in time when it lands,
-                as for Kafka's brokers; one that is further would close all windows, and is put into quarantine. None
-                for no limit.
-            on_data_loss: what to do where records, or the changes of an input, are gone before they were read: "fail"
-                stops there; "ledger" goes on, and writes down in the same commit what is missing.
+            ansi: whether an expression that fails stops the step; if False, its result is null.
+            message_timestamp_after_max_ms: how far the timestamp of a record may be ahead of the clock when it lands,
+                in milliseconds, as in Kafka's brokers; None for no limit. A record beyond that would close all windows,
+                and goes into quarantine.
+            on_data_loss: what to do if records, or the changes of an input, were deleted before they were read: "fail"
+                stops; "ledger" continues, and records in the same commit what is missing.
         """
         place = Place(f"StreamsBuilder {name}", user_line())
         legal_path_part(name, place)
         if not _is_int(max_task_idle_ms) or max_task_idle_ms < -1:
-            do = "write milliseconds, 0, or -1 for no wait at all"
+            do = "write a number of milliseconds, 0 or more, or -1 to never wait"
             raise place.mistake(f"max_task_idle_ms is {max_task_idle_ms!r}", do)
         ahead = message_timestamp_after_max_ms
         if ahead is not None and (not _is_int(ahead) or ahead < 0):
-            do = "write milliseconds from 0, or None for no limit"
+            do = "write a number of milliseconds, 0 or more, or None for no limit"
             raise place.mistake(f"message_timestamp_after_max_ms is {ahead!r}", do)
         if max_records_per_tick is not None and (not _is_int(max_records_per_tick) or max_records_per_tick < 1):
-            do = "write a number from 1, or None for no limit"
+            do = "write a number, 1 or more, or None for no limit"
             raise place.mistake(f"max_records_per_tick is {max_records_per_tick!r}", do)
-        if processing_guarantee not in tuple(_GUARANTEES):  # a tuple: what is given may have no hash
+        if processing_guarantee not in tuple(_GUARANTEES):  # a tuple: the given value may not be hashable
             do = 'write "exactly_once_v2" or "at_least_once"'
             raise place.mistake(f"processing_guarantee is {processing_guarantee!r}", do)
         if not isinstance(ansi, bool):
@@ -98,32 +99,37 @@ class StreamsBuilder:
     def table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> KTable:
         """A topic as a table: the newest record of every key, stored under the topic's name.
 
-        Newest is by offset; of a `versioned` table by timestamp, so that a record that comes late changes nothing. A
-        record without a value has the time that Kafka gave it, also where `consumed` names a column for the others'.
+        The newest record is the one with the greatest offset; in a `versioned` table the one with the greatest
+        timestamp, so that an out-of-order record does not update the row. The event time of a record without a value is
+        its Kafka timestamp, even if `consumed` names a timestamp column.
         """
         return KTable(self._state, _table(self._state, "table", topic, consumed, versioned, user_line()))
 
     def global_table(self, topic: str, consumed: Consumed, *, versioned: Versioned | None = None) -> GlobalKTable:
-        """A topic as a table that every step sees whole, stored under the topic's name."""
+        """A topic as a global table, which every step reads in full, stored under the topic's name."""
         return GlobalKTable(self._state, _table(self._state, "global_table", topic, consumed, versioned, user_line()))
 
     def stream(self, topic: str, consumed: Consumed) -> KStream:
-        """A topic as a stream: every record in its own right."""
+        """A topic as a stream of records."""
         source = _source(self._state, "stream", topic, consumed, user_line())
         self._state.sources.append(source)
         return KStream(self._state, _records(source))
 
     def build(self) -> Topology:
-        """The topology of everything declared so far."""
+        """The topology of everything that was declared so far.
+
+        Raises:
+            TopologyError: nothing was declared, or a plan cannot be computed from what is stored.
+        """
         state = self._state
         if state.sources == []:
             place = Place(f"topology {state.name}", user_line())
-            raise place.mistake("it is empty", "declare a topic with table(), global_table() or stream()")
+            raise place.mistake("no topic is declared", "declare one with table(), global_table() or stream()")
         check_plans(state.nodes, state.stored)
         return Topology(
             name=state.name,
             sources=tuple(state.sources),
-            tables=_in_order(state.stored),
+            tables=_topological(state.stored),
             settings=state.settings,
             unread=_unread(state),
         )
@@ -138,17 +144,19 @@ def _source(state: BuilderState, kind: SourceKind, topic: str, consumed: Consume
     legal_topic(topic, place)
     if not isinstance(consumed, Consumed):
         do = 'write Consumed.json(key="id bigint", value="name string")'
-        raise place.mistake(f"it is consumed as {consumed!r}", do)
+        raise place.mistake(f"consumed is {consumed!r}", do)
     for source in state.sources:
         if source.topic.lower() == topic.lower():
-            what = f"the topic {source.topic!r} is declared already, as {source.kind}() at {source.line}"
-            do = "declare a topic once and use its handle again"
+            what = f"the topic {source.topic!r} is already declared as {source.kind}() at {source.line}"
+            do = "declare a topic once, and use its handle several times"
             if source.topic != topic:
-                do = "declare the two with builders of other names: here their tables would be one folder on some disks"
+                do = (
+                    "declare it with a builder of another name: a file system that ignores case has one folder for both"
+                )
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
     for table in state.stored:
         if table.topic == topic:
-            raise place.mistake(f"{table.name!r} is published to this topic", f"read {table.name!r} itself")
+            raise place.mistake(f"the table {table.name!r} is published to this topic", f"read {table.name!r} instead")
     return Source(topic, kind, consumed, line)
 
 
@@ -172,40 +180,40 @@ def _records(source: Source) -> Records:
 
 
 def _unread(state: BuilderState) -> tuple[Node, ...]:
-    """The views from which no table is computed."""
+    """The views that no stored table reads."""
     read: set[Node] = set()
     for table in state.stored:
-        read.update(_below(table.plan))
+        read.update(_nodes(table.plan))
     return tuple(dict.fromkeys(node for node in state.nodes if node not in read))
 
 
-def _below(node: Node) -> Iterator[Node]:
+def _nodes(node: Node) -> Iterator[Node]:
     yield node
     for source in node.sources:
-        yield from _below(source)
+        yield from _nodes(source)
 
 
-def _in_order(stored: list[Table]) -> tuple[Table, ...]:
-    """The tables, each over scans of others and behind the others it reads; else as they were declared."""
+def _topological(stored: list[Table]) -> tuple[Table, ...]:
+    """The tables over scans of each other, each after the tables that it reads, otherwise in the order declared."""
     scan_of = {table.plan: _scan(table) for table in stored}
     tables = {table.name: replace(table, plan=_bound(table.plan, scan_of).stored_form()) for table in stored}
     followed = {scan.table for table in tables.values() for scan in table.inputs if scan.appended}
     tables = {name: replace(table, followed=name in followed) for name, table in tables.items()}
     ordered: dict[str, Table] = {}
 
-    def put(table: Table) -> None:
+    def add(table: Table) -> None:
         for scan in table.inputs:
             if scan.table in tables:
-                put(tables[scan.table])
+                add(tables[scan.table])
         ordered.setdefault(table.name, table)
 
     for table in tables.values():
-        put(table)
+        add(table)
     return tuple(ordered.values())
 
 
 def _scan(table: Table) -> Node:
-    """What is read of a stored table: rows, or a stream's records."""
+    """The scan that reads a stored table: its rows, or the records of a stored stream."""
     if table.plan.is_stream:
         scan = Scan(table.name, table.plan.key, table.plan.columns, appended=True)
         return Records(scan, of_changes=table.plan.of_changes)
@@ -213,5 +221,5 @@ def _scan(table: Table) -> Node:
 
 
 def _bound(plan: Node, scan_of: Mapping[Node, Node]) -> Node:
-    """A plan in which every stored node below its root is a scan."""
+    """The plan in which every stored node below the root is a scan."""
     return plan.bound(lambda source: scan_of[source] if source in scan_of else _bound(source, scan_of))

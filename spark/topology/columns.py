@@ -1,4 +1,4 @@
-"""Columns of a plan, and where in the user's code it was written."""
+"""Columns, and lines of the user's code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """A column and its Spark type as DDL text in lower case; None where only Spark can know the type."""
+    """A column and its Spark type as DDL text in lower case; None if only Spark can determine the type."""
 
     name: str
     type: str | None
@@ -25,9 +25,9 @@ class Line:
 
 
 WINDOW_BOUNDS = (Column("_window_start", "timestamp"), Column("_window_end", "timestamp"))
-"""The columns of Tidetable that are part of a key: the bounds of a window."""
+"""The bounds of a window: the only columns of Tidetable that are part of a key."""
 
 
 def published_name(column: str) -> str:
-    """The name that a column has in a topic, where none begins with an underscore: `window_start`, `window_end`."""
+    """The column's name in a topic, without the underscore: `window_start`, `window_end`."""
     return column.removeprefix("_")

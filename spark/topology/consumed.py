@@ -1,4 +1,4 @@
-"""How a topic's bytes become columns, declared as DDL text."""
+"""The declaration of a topic's columns, as DDL text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark.topology.errors import Place, user_line
 from spark.topology.sql.ddl import parse_columns
 from spark.topology.sql.expressions import column_named
 
-# Maps and variants have no equality in Spark, and floats that print alike may differ in the last bit.
+# Spark cannot compare maps and variants, and floats with equal text may differ in the last bit.
 _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
 _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, not as parts of names
 # A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
@@ -21,9 +21,9 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 @checks_calls
 @dataclass(frozen=True)
 class Consumed:
-    """A topic's columns. `timestamp` names the column that is the record's event time.
+    """The columns of a topic. `timestamp` names the column with the event time.
 
-    `again` are columns of the key that the value has too: they are no columns more, and must say the same.
+    `again` are the columns that key and value both have. They are columns of the key, and their values must be equal.
     """
 
     format: str
@@ -43,9 +43,12 @@ class Consumed:
 
         Args:
             key: the key's columns, such as "order_id bigint".
-            value: the value's columns, such as "amount decimal(12,2)"; a column that the key has too is the key's, of
-                the same type, and a record in which the two differ goes into quarantine.
-            timestamp: the column that is the event time; without one, the time of Kafka's record is.
+            value: the value's columns, such as "amount decimal(12,2)". It may repeat columns of the key with the same
+                type; a record in which key and value differ goes into quarantine.
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+
+        Raises:
+            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key.
         """
         place = Place("Consumed.json", user_line())
         consumed = _declared("json", key, value, timestamp, place)
@@ -56,69 +59,70 @@ class Consumed:
 @checks_calls
 @dataclass(frozen=True)
 class Versioned:
-    """A table whose newest record is the one with the greatest timestamp (KIP-889): out of order is no update.
+    """A table whose newest record is the one with the greatest timestamp (KIP-889).
 
-    `history`, such as "7d", is how far back a stream's record may look up an earlier version. It refuses no record.
+    An out-of-order record does not update the row. `history`, such as "7d", is how far back a record of a stream can
+    look up an earlier version. Records of the table that are older than that are accepted.
     """
 
     history: str
 
 
 def _declared(format_: str, key: str, value: str, timestamp: str | None, place: Place) -> Consumed:
-    """Columns declared as DDL text, by the rules that hold for every format."""
+    """The declared columns, checked by the rules for every format."""
     keys = parse_columns(key, replace(place, node=f"{place.node} key"))
     values = parse_columns(value, replace(place, node=f"{place.node} value"))
-    kept = tuple(column for column in values if column_named(column.name, keys) is None)
+    only_value = tuple(column for column in values if column_named(column.name, keys) is None)
     place = replace(place, columns={"key": keys, "value": values})
     check_key(keys, place)
     _check_same_types(keys, values, place)
-    check_comparable(kept, place)
-    time = None if timestamp is None else _event_time(timestamp, keys + kept, place)
-    again = tuple(column for column in values if column not in kept)
-    return Consumed(format_, keys, kept, time, again)
+    check_comparable(only_value, place)
+    time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)
+    again = tuple(column for column in values if column not in only_value)
+    return Consumed(format_, keys, only_value, time, again)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:
-    """Refuse key columns of types that have no equality to rely on."""
+    """Refuse key columns of types without exact equality."""
     for column in key:
         if column.type is not None and column.type.startswith(_NO_KEY):
-            what = f"the key column {column.name!r} is {column.type}, and keys must be told apart without doubt"
+            what = f"the key column {column.name!r} is {column.type}, and a key needs exact equality"
             do = "make it an integer, decimal, string, boolean, binary, date or timestamp"
             raise place.mistake(what, do)
 
 
 def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
-    """Refuse columns that a MERGE could not compare: it writes the rows that differ."""
+    """Refuse columns that a MERGE cannot compare: it writes only the rows that differ."""
     for column in columns:
         kind = column.type or ""
         inside = kind.removeprefix("map<") if kind.startswith("map<") else kind
         if _NO_EQUALITY.search(inside):
-            what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant, or a map inside a value"
-            raise place.mistake(what, f"make {column.name} a string, which keeps the JSON text, or a struct")
+            what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant or a nested map"
+            raise place.mistake(what, f"make {column.name} a string with the JSON text, or a struct")
 
 
 def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
-    """Refuse maps that JSON cannot be read as."""
+    """Refuse maps whose keys are not strings."""
     for column in columns:
         kind = column.type or ""
         if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a map are text in JSON"
+            what = f"the column {column.name!r} is {kind}, and the keys of a JSON object are strings"
             raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 
 def _check_same_types(keys: tuple[Column, ...], values: tuple[Column, ...], place: Place) -> None:
-    """Refuse a column of key and value that has two types: it is one column."""
+    """Refuse a column with different types in key and value."""
     for column in values:
         same = column_named(column.name, keys)
         if same is not None and same.type != column.type:
-            what = f"{same.name!r} is {same.type} in the key and {column.type} in the value, and is one column"
-            raise place.mistake(what, "declare it with one type, or leave it out of the value")
+            what = f"{same.name!r} is {same.type} in the key and {column.type} in the value"
+            raise place.mistake(what, "declare it with the same type in both, or leave it out of the value")
 
 
 def _event_time(timestamp: str, columns: tuple[Column, ...], place: Place) -> str:
     column = column_named(timestamp, columns) if isinstance(timestamp, str) else None
     if column is None or column.type not in _EVENT_TIMES:
-        what = f"the timestamp {timestamp!r} is {'no column' if column is None else column.type}"
+        what = f"the timestamp {timestamp!r} is {'not a column' if column is None else column.type}"
         do = "name a column that is a timestamp, timestamp_ntz, date, or bigint (milliseconds since 1970)"
         raise place.mistake(what, do)
     return column.name

@@ -1,4 +1,4 @@
-"""A topology in text: as Kafka Streams prints it, each table in words, and as a picture."""
+"""A topology as text: in the format of Kafka Streams, each table in words, and as a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark.topology.nodes import Node, Records, Scan
 
 @dataclass(frozen=True)
 class _Processor:
-    """A node of Kafka's description: its name and what it reads."""
+    """A line of Kafka's description: a source, processor or sink, and the names that it reads."""
 
     kind: str
     name: str
@@ -23,7 +23,7 @@ class _Processor:
 def describe(
     sources: tuple[Source, ...], tables: tuple[Table, ...], settings: Settings, unread: tuple[Node, ...]
 ) -> str:
-    """Sub-topologies in Kafka's words, then every stored table, then the views that nothing reads."""
+    """Sub-topologies in Kafka's format, then every stored table, then the views that no stored table reads."""
     lines = ["Topologies:"]
     for number, part in enumerate(_sub_topologies(_processors(sources, tables))):
         lines.append(f"   Sub-topology: {number}")
@@ -44,12 +44,12 @@ def describe(
 
 
 def describe_table(table: Table, sources: tuple[Source, ...], settings: Settings) -> str:
-    """One stored table: key, columns, plan, and what a change of each input costs."""
+    """One stored table: key, columns, plan, and the cost of a change of each input."""
     return "\n".join(_explained(table, sources, settings)) + "\n"
 
 
 def graph(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> str:
-    """Topics and stored tables as a Mermaid flowchart; a dotted arrow is a side that is only looked up."""
+    """Topics and stored tables as a Mermaid flowchart. A dotted arrow is an input that is only looked up."""
     topics = {source.landing: f"topic{index}" for index, source in enumerate(sources)}
     numbered = {table.name: f"table{index}" for index, table in enumerate(tables)}
     ids = topics | numbered
@@ -57,21 +57,21 @@ def graph(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> str:
     lines += [f'  {topics[source.landing]}(["{source.topic}"])' for source in sources]
     lines += [f'  {numbered[table.name]}[("{table.name}")]' for table in tables]
     for table in tables:
-        driven, here = table.plan.drivers, numbered[table.name]
-        lines += [f"  {ids[scan.table]} {'-->' if scan in driven else '-.->'} {here}" for scan in table.inputs]
+        drivers, target = table.plan.drivers, numbered[table.name]
+        lines += [f"  {ids[scan.table]} {'-->' if scan in drivers else '-.->'} {target}" for scan in table.inputs]
         if table.topic is not None:
-            lines.append(f'  {here} --> sink_{here}(["{table.topic}"])')
+            lines.append(f'  {target} --> sink_{target}(["{table.topic}"])')
     return "\n".join(lines) + "\n"
 
 
 def _processors(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> list[_Processor]:
-    """Every topic and every node, numbered in the order in which Kafka would add them."""
-    found: list[_Processor] = []
+    """Every topic and every node, numbered in the order in which Kafka adds them."""
+    processors: list[_Processor] = []
     names: dict[Node | str, str] = {}
 
     def add(kind: str, word: str, holds: str, reads: tuple[str, ...]) -> str:
-        found.append(_Processor(kind, f"{word}-{len(found):010d}", holds, reads))
-        return found[-1].name
+        processors.append(_Processor(kind, f"{word}-{len(processors):010d}", holds, reads))
+        return processors[-1].name
 
     def visit(node: Node, store: str | None = None) -> str:
         if isinstance(node, Scan | Records):
@@ -90,11 +90,11 @@ def _processors(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> list[
         names[table.name] = visit(table.plan, table.name)
         if table.topic is not None:
             add("Sink", "KSTREAM-SINK", f"(topic: {table.topic})", (names[table.name],))
-    return found
+    return processors
 
 
 def _sub_topologies(processors: list[_Processor]) -> list[list[_Processor]]:
-    """Processors that are connected, in the order of their first one."""
+    """Connected processors, in the order of the first processor of each part."""
     parts: list[list[_Processor]] = []
     for processor in processors:
         joined = [part for part in parts if any(other.name in processor.reads for other in part)]
@@ -114,7 +114,7 @@ def _explained(table: Table, sources: tuple[Source, ...], settings: Settings) ->
         *_explained_plan("is", table.plan, global_tables, "  "),
     ]
     if not settings.ansi and not table.plan.is_decoded_topic:
-        lines.append("  where an expression fails: null")
+        lines.append("  an expression that fails is: null")
     if table.topic is not None:
         lines.append(f"  published to: topic {table.topic}")
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in dict.fromkeys(table.plan.costs)]

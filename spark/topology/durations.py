@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "500ms", "10s", "1m", "24h", "7d"."""
+"""Durations as text: "500ms", "10s", "1m", "24h", "7d"."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _DURATION = re.compile(r"(-?)(\d+)\s*(ms|s|m|h|d)")
 
 
 def milliseconds(duration: object, place: Place, signed: bool = False) -> int:
-    """A length of time in milliseconds; below zero only if it is `signed`.
+    """A duration in milliseconds; negative only if `signed`.
 
     Raises:
-        TopologyError: it is not written as a number and one of ms, s, m, h, d.
+        TopologyError: the text is not a number and one of the units ms, s, m, h, d.
     """
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None or (found[1] and not signed):
-        raise place.mistake(f"{duration!r} is no length of time", 'write a number and a unit: "500ms", "10s", "7d"')
+        raise place.mistake(f"{duration!r} is not a duration", 'write a number and a unit: "500ms", "10s", "7d"')
     return int(found[1] + found[2]) * _MILLISECONDS[found[3]]
 
 
-def written(length: int) -> str:
-    """A length of time in milliseconds, in the largest unit that divides it."""
+def format_duration(length: int) -> str:
+    """A duration in milliseconds as text, in the largest unit that divides it."""
     if length == 0:
         return "0s"
     unit = next(unit for unit in reversed(_MILLISECONDS) if length % _MILLISECONDS[unit] == 0)

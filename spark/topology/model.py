@@ -1,4 +1,4 @@
-"""What a topology is made of: topics that are read, tables that are stored, and settings."""
+"""The parts of a topology: sources, stored tables and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnDataLoss = Literal["fail", "ledger"]
 
 @dataclass(frozen=True)
 class Source:
-    """A topic, how its bytes become columns, and what it means: a table, a global table or a stream."""
+    """A topic, its columns, and whether it is a table, a global table or a stream."""
 
     topic: str
     kind: SourceKind
@@ -32,10 +32,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Table:
-    """A stored table: its name, and the plan over other stored tables that its rows must equal.
+    """A stored table: its name, and the plan over other stored tables whose result it stores.
 
-    `followed`: it is a stream that another table reads, so its records keep their place in the order of time.
-    `topic`: where its changes, or a stream's records, are published, as `produced`; None if they are not.
+    `followed` is true for a stream that another table reads: its records are stored with their place in merge order.
+    `topic` is the topic to which its changes, or a stream's records, are published as `produced`; None if they are not.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Table:
 
     @property
     def inputs(self) -> tuple[Scan, ...]:
-        """The stored tables (or the landing) that the plan reads, each once, left to right."""
+        """The stored tables and landings that the plan reads, each once, left to right."""
         return self.plan.scans
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a topology; `StreamsBuilder` explains them."""
+    """The settings of a topology, which `StreamsBuilder` documents."""
 
     max_task_idle_ms: int = 0
     max_records_per_tick: int | None = None
@@ -64,9 +64,9 @@ class Settings:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether records of a transaction are landed once it has ended, and tables are published in transactions."""
+        """True if landings read only committed records, and tables are published in transactions."""
         return self.processing_guarantee == "exactly_once_v2"
 
 
 DEFAULTS = Settings()
-"""The settings of a topology that sets none."""
+"""The default settings."""

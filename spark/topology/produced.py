@@ -1,4 +1,4 @@
-"""How a table's columns become a topic's bytes."""
+"""The format in which a table is published."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark.topology.calls import checks_calls
 @checks_calls
 @dataclass(frozen=True)
 class Produced:
-    """The format of the keys and values of a topic that a table is published to."""
+    """The format of the keys and values of a published topic."""
 
     format: str
 
@@ -21,4 +21,4 @@ class Produced:
 
 
 JSON = Produced("json")
-"""The format of a topic for which none is chosen."""
+"""The default format."""

@@ -1,4 +1,4 @@
-"""The whole question: sources, stored tables in topological order, and how they print, hash and travel."""
+"""A topology: sources and stored tables, with their description, fingerprints and serialization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from spark.topology.columns import Column
-from spark.topology.consumed import Consumed as Consumed  # a source's part, and found beside it
+from spark.topology.consumed import Consumed as Consumed  # a part of a source: importable from here too
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.model import DEFAULTS
@@ -25,7 +25,7 @@ from spark.topology.sql.fold import Fold, Partial
 class Topology:
     """Sources, and stored tables in topological order.
 
-    `unread` are views that no stored table is computed from: shown by `describe`, no part of the question.
+    `unread` are views that no stored table reads: `describe` shows them, and comparisons ignore them.
     """
 
     name: str
@@ -36,18 +36,26 @@ class Topology:
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The names of everything that is stored: landings, then tables."""
+        """The names of the landings, then of the tables."""
         return (*(source.landing for source in self.sources), *(table.name for table in self.tables))
 
     def source(self, topic: str) -> Source:
-        """The source that reads a topic."""
+        """The source of a topic.
+
+        Raises:
+            TopologyError: the topology does not read the topic.
+        """
         found = next((source for source in self.sources if source.topic == topic), None)
         if found is None:
             raise self._missing(f"topic {topic!r}", [source.topic for source in self.sources])
         return found
 
     def table(self, name: str) -> Table:
-        """The stored table of a name."""
+        """The stored table with this name.
+
+        Raises:
+            TopologyError: there is none.
+        """
         found = next((table for table in self.tables if table.name == name), None)
         if found is None:
             raise self._missing(f"table {name!r}", [table.name for table in self.tables])
@@ -77,7 +85,7 @@ class Topology:
         return table.plan.drops_records({source.landing for source in self.sources if source.kind == "stream"})
 
     def downstream(self, name: str) -> tuple[Table, ...]:
-        """The tables that are computed from one, directly or not, in order."""
+        """The tables that are computed from a table, directly or indirectly, in topological order."""
         found = {name: self.table(name)}
         for table in self.tables:
             if any(scan.table in found for scan in table.inputs):
@@ -85,7 +93,7 @@ class Topology:
         return tuple(found.values())[1:]
 
     def describe(self, table: str | None = None) -> str:
-        """The topology as Kafka Streams would print it, then every table in words; or one table in words."""
+        """The topology in the format of Kafka Streams, then every table in words; or one table in words."""
         if table is not None:
             return describe_table(self.table(table), self.sources, self.settings)
         return describe(self.sources, self.tables, self.settings, self.unread)
@@ -95,49 +103,55 @@ class Topology:
         return graph(self.sources, self.tables)
 
     def to_dict(self) -> dict[str, Plain]:
-        """The topology as plain data, without the user's lines."""
+        """The topology as JSON-compatible data, without the user's lines."""
         data = to_plain(self)
         assert isinstance(data, dict)
         return data
 
     @staticmethod
     def from_dict(data: dict[str, Plain]) -> Topology:
-        """The topology that `to_dict` made this data of."""
+        """The topology that `to_dict` converted to this data.
+
+        Raises:
+            TopologyError: the data is not that of a topology.
+        """
         topology = from_plain(data, _KINDS)
         if not isinstance(topology, Topology):
-            raise TopologyError(f"Topology.from_dict: the data is a {data['is']}; give it what to_dict() returned")
+            raise TopologyError(
+                f"Topology.from_dict: the data is a {data['is']}; pass what Topology.to_dict() returned"
+            )
         return topology
 
     def fingerprint(self, table: str | None = None) -> str:
-        """A hash of the whole topology, or of what one table is computed by, down to the stored tables it reads.
+        """A hash of the topology, or of the plan of one table down to the stored tables that it reads.
 
-        The columns that an input or a view has besides those the table depends on are their own business.
+        A column of an input or a view that the table does not read does not change its fingerprint.
         """
         if table is None:
             return _hash(to_plain(self, defaults=False))
         return _hash(self.computed_by(table))
 
     def computed_by(self, table: str) -> Plain:
-        """What the fingerprint of a table is a hash of, as plain data."""
-        return self._asked(self.table(table).plan)
+        """The data that the fingerprint of a table is a hash of."""
+        return self._computation(self.table(table).plan)
 
     def computes(self, table: str, fingerprint: str) -> bool:
-        """Whether a stored fingerprint is the table's."""
+        """True if a stored fingerprint is the fingerprint of the table."""
         return fingerprint == self.fingerprint(table)
 
     def added_columns(self, table: str, added: AddedColumns, fingerprint: str) -> tuple[Column, ...] | None:
-        """The columns that a table has because columns were added to its inputs.
+        """The columns that a table passes through because they were added to its inputs.
 
-        None where the table did not have this fingerprint without them.
+        None if the table without them does not have this fingerprint.
         """
         plan = self.table(table).plan
-        was = plan.without(added)
-        if fingerprint != _hash(self._asked(was)):
+        before = plan.without(added)
+        if fingerprint != _hash(self._computation(before)):
             return None
-        return tuple(column for column in plan.columns if column not in was.columns)
+        return tuple(column for column in plan.columns if column not in before.columns)
 
-    def _asked(self, plan: Node) -> list[Plain]:
-        # A topic's table holds what was decoded: no rule of expressions changes it.
+    def _computation(self, plan: Node) -> list[Plain]:
+        # The table of a topic has no expressions, so `ansi` does not change it.
         rules: list[Plain] = [] if self.settings.ansi or plan.is_decoded_topic else ["without ANSI rules"]
         return [to_plain(plan.minimal().anonymous(), defaults=False), to_plain(plan.columns), *rules]
 

@@ -1,4 +1,4 @@
-"""What must be stored, and what cannot be computed again: the rules that a plan as a whole has to keep."""
+"""The rules for whole plans: what must be stored, and what cannot be computed again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_plans(nodes: Sequence[Node], tables: Sequence[Table]) -> None:
-    """Refuse nodes that could not be computed again from what is stored, at the line where they were written.
+    """Refuse nodes that cannot be computed again from stored data, with the line where they were written.
 
     Raises:
         TopologyError: names the node, the reason, and what to write.
@@ -29,26 +29,26 @@ def check_plans(nodes: Sequence[Node], tables: Sequence[Table]) -> None:
 
 
 def _read_streams(node: Node, stored: Set[Node]) -> list[tuple[str, str]]:
-    """What is wrong with the streams that a node reads again, or in the order of time."""
-    found = []
-    for stream in node.reads_again:
+    """Errors about the streams that a node reads again, or reads in the merge order: what is wrong, and what to do."""
+    errors = []
+    for stream in node.rereads:
         if (lookup := stream.unstored_lookup(stored)) is not None:
-            what = f"it reads {lookup.title}, whose records are not kept: they depend on when they looked a row up"
-            found.append((what, "write .materialize(name) behind that join"))
+            what = f"it reads {lookup.title} again, which is not stored: its records depend on when they looked rows up"
+            errors.append((what, "call .materialize(name) on that join"))
     for stream in node.reads_in_order:
         if (outer := stream.origin(lambda one: one.emits_unpaired)) is not None:
-            what = f"{outer.title} emits records without a pair when time has closed them, out of the order of others"
-            do = "join with join(...) there, or look tables up and aggregate without windows behind it"
-            found.append((what, do))
+            what = f"{outer.title} emits records without a partner when stream time closes them, out of order"
+            do = "use join(...) there, or only join tables and aggregate without windows after it"
+            errors.append((what, do))
         if not isinstance(node, Lookup) and (waits := stream.origin(lambda one: one.waits)) is not None:
-            what = f"{waits.title} emits its records when their grace is over, and they would be late here"
-            do = "join and window the topics' streams, or look tables up and aggregate without windows behind it"
-            found.append((what, do))
-    return found
+            what = f"{waits.title} emits its records when their grace has passed, and they would be late here"
+            do = "join and window the topics' streams, or only join tables and aggregate without windows after it"
+            errors.append((what, do))
+    return errors
 
 
 def _windows(node: Node, stored: Set[Node]) -> list[tuple[str, str]]:
-    """Windows that are not stored."""
-    what = "the aggregates of windows are no view: what came late cannot be computed again"
-    do = "write .materialize(name) behind them"
-    return [(what, do) for one in (node, *node.sources) if isinstance(one, Window) and one not in stored]
+    """Errors about windows that are not stored."""
+    what = "aggregates of windows cannot be a view: which records were late cannot be computed again"
+    do = "call .materialize(name) on the aggregate"
+    return [(what, do) for window in (node, *node.sources) if isinstance(window, Window) and window not in stored]

@@ -124,7 +124,7 @@ def test_a_table_is_restored_and_what_differs_fails_the_audit(tidetable: Invoke,
 def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
     (record,) = json.loads(tidetable("quarantine", "list", "shop", "--json").stdout)
     assert (record["topic"], record["key"], record["value"]) == ("clicks", "1", "{no json")
-    assert "is not JSON of" in record["error"]
+    assert "does not decode as JSON" in record["error"]
     assert "shop.orders has no records in quarantine" in tidetable("quarantine", "list", "shop.orders").stdout
     assert "0 records, 1 still in quarantine" in tidetable("quarantine", "replay", "shop.clicks").stdout
 

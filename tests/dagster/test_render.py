@@ -58,7 +58,8 @@ def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:
 
 
 def test_what_a_record_holds_is_one_line_that_no_terminal_obeys() -> None:
-    record = Undecodable("orders", 0, 7, None, "the value is not JSON of (id int)", "k", "{\n\x1b[31mred\t\u00e9")
+    error = "the value does not decode as JSON (id int)"
+    record = Undecodable("orders", 0, 7, None, error, "k", "{\n\x1b[31mred\t\u00e9")
     with out.capture() as shown:
         print_result(False, None, quarantine_grid([record]))
     header, row = shown.get().splitlines()

@@ -92,8 +92,8 @@ def test_a_remote_engine_where_nobody_listens_is_named_at_once_and_its_token_nev
     [
         ("", "does not answer as Spark Connect"),
         (";use_ssl=true;token=hidden", "does not answer as Spark Connect"),
-        (";token=hidden=", "has parameters that Spark Connect does not take"),
-        (";hidden", "has parameters that Spark Connect does not take"),
+        (";token=hidden=", "has parameters that Spark Connect cannot parse"),
+        (";hidden", "has parameters that Spark Connect cannot parse"),
     ],
 )
 def test_what_listens_and_is_no_engine_is_named_soon_and_no_token(

@@ -199,10 +199,10 @@ def settled(case: Case, states: States) -> States:
     times = [int(line["timestamp"]) for line in case.lines]
     in_order = times == sorted(set(times))
     plans = {table.name: table.plan for table in case.topology.tables}
-    lookups = {n for n, plan in plans.items() if plan.in_span_form and not plan.keeps_time} | {
+    lookups = {n for n, plan in plans.items() if plan.depends_on_spans and not plan.uses_stream_time} | {
         n for n, plan in plans.items() if isinstance(plan, Lookup) and plan.as_of is None
     }
-    streams = {n for n, plan in plans.items() if plan.keeps_time and not in_order}
+    streams = {n for n, plan in plans.items() if plan.uses_stream_time and not in_order}
     return {name: rows for name, rows in states.items() if name not in lookups | streams}
 
 

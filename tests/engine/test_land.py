@@ -146,8 +146,8 @@ def test_what_does_not_decode_is_kept_with_its_bytes_and_what_does_without(ports
     rows = lake.records(ports, mixed.topology, mixed.topic)
     broken = {row["_offset"]: (row["_key"], row["_value"], row["_error"]) for row in rows if row["_error"] is not None}
     assert broken == {
-        3: (b"seven", b'{"name": "broken key", "at": 4000}', "the key is not JSON of (id bigint)"),
-        1: (b"3", b'{"name": "broken', "the value is not JSON of (name string, at bigint)"),
+        3: (b"seven", b'{"name": "broken key", "at": 4000}', "the key does not decode as JSON (id bigint)"),
+        1: (b"3", b'{"name": "broken', "the value does not decode as JSON (name string, at bigint)"),
     }
     assert {(row["_key"], row["_value"]) for row in rows if row["_error"] is None} == {(None, None)}
 
@@ -207,7 +207,11 @@ def test_every_record_of_a_table_is_a_row_a_tombstone_superseded_or_in_quarantin
     stored = lake.listed(lake.path(ports, topology, name))
     assert [(row["a"], str(row["b"]), row["n"]) for row in stored] == [(1, "1.23", 1)]
     told = [str(row["_error"]) for row in lake.records(ports, topology, name) if row["_error"] is not None]
-    assert [error.partition(" (")[0] for error in told] == [*["the key"] * 4, "the key is not JSON of", "the key"]
+    assert [error.partition(" (")[0] for error in told] == [
+        *["the key"] * 4,
+        "the key does not decode as JSON",
+        "the key",
+    ]
 
 
 def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(

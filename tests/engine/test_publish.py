@@ -156,7 +156,7 @@ def test_records_have_the_time_of_their_row_and_say_what_they_are_of(world: Worl
     world.published(sink, 1)
     told = received(world.kafka, sink)
     times = {one.change[0]: one.timestamp for one in told[5:]}
-    assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a row that goes has no time of its own
+    assert times == {2: AT + 1, 3: AT, 4: AT, 9: AT + 1, 11: AT + 1}  # a deleted row has no timestamp
     state = lake.state(world.stages[1], topology(world.items, sink), "large")
     assert told[-1].headers == {
         "tidetable.table": f"publish-{world.items}/large",
@@ -360,7 +360,9 @@ def test_the_newest_records_are_not_looked_for_before_a_transaction_of_others_th
         world.published(sink, 1)  # nobody reads that yet
         world.kafka.admin().delete_consumer_groups([was])[was].result(10)
         monkeypatch.setattr("resources.publisher.TIMEOUT", 3.0)
-        with pytest.raises(KafkaUnavailable, match=r"keeps back the newest records of partition 0, from offset 6 on"):
+        with pytest.raises(
+            KafkaUnavailable, match=r"an open transaction hides the records of partition 0 from offset 6 on"
+        ):
             world.published(sink, 2)
         foreign.abort_transaction(30)
     world.published(sink, 2)

@@ -204,7 +204,7 @@ def cut(records: list[Record], random: Random, aligned: bool) -> list[list[Recor
 def window(kind: WindowKind, advance: int, grace: int, suppressed: bool) -> Window:
     """Counts, sums and lists by world and key."""
     columns = (Column("world", "int"), Column("k", "string"), *WINDOW_BOUNDS, *AGGREGATES)
-    made = Window(CLICKS, ("world", "k"), kind, SIZE, advance, grace, SELECT, columns, suppressed)
+    made = Window(CLICKS, ("world", "k"), SELECT, columns, kind, SIZE, advance, grace, suppressed)
     if kind != "session":
         return made
     made = replace(made, select=FOLDED)

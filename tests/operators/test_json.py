@@ -291,8 +291,8 @@ def test_the_error_says_which_part_is_broken_and_what_was_declared(session: Spar
     frame = session.createDataFrame(records, "_key binary, _value binary")
     errors = {row["_error"] for row in decode(frame, ITEM).collect()}
     assert errors == {
-        "the value is not JSON of (a int, s string)",
-        "the key is not JSON of (id bigint)",
+        "the value does not decode as JSON (a int, s string)",
+        "the key does not decode as JSON (id bigint)",
         None,
     }
 
@@ -338,10 +338,10 @@ def test_decimals_are_never_rounded_neither_in_keys_nor_inside_of_values(session
     ]
     frame = session.createDataFrame([(n, *one) for n, one in enumerate(rounded)], "_n int, _key binary, _value binary")
     found = {row["_n"]: row["_error"] for row in decode(frame, consumed).collect()}
-    value = "the value has more digits behind the point than (" + ", ".join(
+    value = "the value has more decimal places than declared (" + ", ".join(
         f"{column.name} {column.type}" for column in consumed.value
     )
-    key = "the key has more digits behind the point than (k decimal(6,2))"
+    key = "the key has more decimal places than declared (k decimal(6,2))"
     assert found == {n: key if n < 3 else f"{value})" for n in range(len(rounded))}
 
 
@@ -395,7 +395,7 @@ def test_a_value_that_says_another_key_than_the_key_is_broken(session: SparkSess
     assert BROKEN not in decoded(session, consumed, agree)
     frame = session.createDataFrame([(key, b'{"ID": 8}')], "_key binary, _value binary")
     [row] = decode(frame, consumed).collect()
-    assert (row["Id"], row["_error"]) == (None, "the value says otherwise than the key of (ID bigint)")
+    assert (row["Id"], row["_error"]) == (None, "the value differs from the key (ID bigint)")
 
 
 def test_columns_may_have_the_names_of_kafkas_and_names_that_need_quoting(session: SparkSession) -> None:

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 CLICKS = Scan("clicks", ("user",), (Column("user", "string"), Column("v", "int")), appended=True)
 KEYS = (Column("user", "string"), *WINDOW_BOUNDS)
 TUMBLING = Window(
-    *(Records(CLICKS), ("user",), "time", 10, 10, 5),
+    *(Records(CLICKS), ("user",)),
     select=(("n", "count(1)"), ("v", "sum(v)")),
     columns=(*KEYS, Column("n", "bigint"), Column("v", None)),
+    kind="time",
+    size=10,
+    advance=10,
+    grace=5,
 )
 SLIDING = replace(TUMBLING, kind="sliding", advance=0)
 RECORD = (

@@ -81,7 +81,7 @@ def test_a_jar_that_is_not_the_pinned_one_is_refused_and_not_kept(
     repository: Callable[[dict[str, bytes]], list[str]], tmp_path: Path
 ) -> None:
     repository({**GIVEN, "b-2.jar": b"something else"})
-    with pytest.raises(JarsUnavailable, match=r"b-2\.jar is not the jar that was pinned"):
+    with pytest.raises(JarsUnavailable, match=r"b-2\.jar is not the pinned jar"):
         jars("small")
     assert not list((tmp_path / "cache").rglob("*.jar"))
     repository(GIVEN)

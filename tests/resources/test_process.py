@@ -76,7 +76,7 @@ def test_starters_at_the_same_time_start_one(server: Server) -> None:
 def test_a_killed_server_is_not_running_and_is_started_anew(server: Server) -> None:
     first = server.start(lambda: launch(server))
     os.kill(first.pid, signal.SIGKILL)
-    assert server._gone([first.pid])
+    assert server._have_ended([first.pid])
     assert server.running() is None
     assert server.start(lambda: launch(server)).pid != first.pid
 
@@ -133,7 +133,7 @@ def test_a_server_goes_when_asked_whatever_its_starter_ignores(server: Server) -
     finally:
         signal.signal(signal.SIGTERM, ignored)
     os.kill(running.pid, signal.SIGTERM)
-    assert server._gone([running.pid])
+    assert server._have_ended([running.pid])
 
 
 def test_stopping_what_does_not_run_does_nothing(server: Server) -> None:
@@ -144,7 +144,7 @@ def test_stopping_what_does_not_run_does_nothing(server: Server) -> None:
 def test_a_server_that_dies_at_its_start_is_quoted(server: Server) -> None:
     last_words = "import sys; sys.exit('no room at the inn')"
     address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(ServerFailed, match=r"(?s)small died.*no room at the inn"):
+    with pytest.raises(ServerFailed, match=r"(?s)small ended while starting.*no room at the inn"):
         server.start(lambda: Launch(address, [sys.executable, "-c", last_words, server.mark]))
 
 
@@ -163,7 +163,7 @@ def test_a_place_that_is_taken_is_named(server: Server, tmp_path: Path) -> None:
     other = Server("other", tmp_path / "_other")
     taken = other.start(lambda: launch(other)).address
     try:
-        with pytest.raises(ServerFailed, match=f"{taken}.*taken"):
+        with pytest.raises(ServerFailed, match=f"another process listens at {taken}"):
             server.start(lambda: Launch(taken, [sys.executable, "-c", LISTEN, server.mark]))
     finally:
         other.stop()

@@ -273,6 +273,6 @@ def test_a_table_of_a_stored_stream_is_looked_up_at_the_pin() -> None:
     clicks = builder.stream("clicks", Consumed.json(key="k int", value="id int"))
     kept = changes.filter("name <> ''")
     clicks.join(kept.to_table(), on="id", select=["right.name"]).materialize("named")
-    assert "as it was at the record's place" in builder.build().describe("named")
+    assert "as of the record's place in the merge order" in builder.build().describe("named")
     kept.materialize("kept")
-    assert "at the pin" in builder.build().describe("named")
+    assert "read at the pin" in builder.build().describe("named")

@@ -65,9 +65,9 @@ def test_columns_keep_their_order_and_spelling() -> None:
         ("id struct<a int b int>", "'>' is missing, at character 17"),
         ("id decimal(a)", "a decimal is written decimal(precision, scale)"),
         ("id decimal(5,)", "')' is missing"),
-        ("id decimal(39)", "a decimal has 1 to 38 digits, and no more of them behind the point"),
+        ("id decimal(39)", "a decimal has 1 to 38 digits, and its scale is at most its precision"),
         ("id decimal(5,6)", "a decimal has 1 to 38 digits"),
-        ("id decimal(5", "'(' is never closed, at character 11"),
+        ("id decimal(5", "'(' is not closed, at character 11"),
         ("_id bigint", "the column name '_id' begins with an underscore"),
         ("`my id` bigint", "the column name 'my id' cannot be stored"),
         ("`a.b` bigint", "the column name 'a.b' cannot be stored"),
@@ -75,8 +75,8 @@ def test_columns_keep_their_order_and_spelling() -> None:
         ("s array<struct<t struct<`a=b`:int>>>", "the field name 'a=b' cannot be stored"),
         ("s struct<a:int, A:string>", "the field 'A' is declared twice, at character 17"),
         ("5 bigint", "a column name is missing, at character 1"),
-        ("id bigint -- the key", "holds a comment"),
-        ("id bigint; drop", "the ; at character 10"),
+        ("id bigint -- the key", "has a comment"),
+        ("id bigint; drop", "unexpected ; at character 10"),
     ],
 )
 def test_a_mistake_shows_where_it_is(text: str, what: str) -> None:

@@ -91,10 +91,10 @@ def test_groups_and_outer_joins_are_told() -> None:
         "sold\n"
         "  key: sku string\n"
         "  columns: sold\n"
-        "  is: sum(quantity) AS sold by sku, folded: the old value and the change give the new one\n"
+        "  is: sum(quantity) AS sold by sku, folded: the new value is computed from the old value and the change\n"
         "    of: orders\n"
         "  a change of orders costs: the changed keys, each folded into its group; "
-        "where a group's newest row left, a scan of orders for its rows\n"
+        "if a group loses its newest row, a scan of orders for its rows\n"
     )
     assert "  is: primary-key outer join on id, both sides drive\n" in topology.describe("noted")
     assert "KTABLE-OUTERJOIN" in topology.describe()
@@ -110,12 +110,11 @@ def test_an_aggregate_says_why_it_does_not_fold() -> None:
     by_sku.count().filter("count > 1").materialize("several")
     topology = builder.build()
     again = "each group computed again from its rows"
-    assert (
-        f"{again}: price is double; an integer, or a decimal of fewer digits, would fold: sum(cast(price AS ...))"
-        in (topology.describe("priced"))
+    assert f"{again}: price is double; an integer, or a decimal with fewer digits, folds: sum(cast(price AS ...))" in (
+        topology.describe("priced")
     )
     assert f"{again}: percentile(n, 0.5) needs all rows of its group\n" in topology.describe("middle")
-    assert f"{again}: it is not stored itself\n" in topology.describe("several")
+    assert f"{again}: it is not stored\n" in topology.describe("several")
 
 
 def test_streams_are_told() -> None:
@@ -132,7 +131,7 @@ def test_streams_are_told() -> None:
         "  columns: user string\n"
         "  is: the newest record of every key\n"
         "    of: select_key sku\n"
-        "      of: the records of both\n"
+        "      of: the records of both streams\n"
         "        left: filter sku <> ''\n"
         "          of: the records of topic clicks\n"
         "        right: the records of topic views\n"
@@ -170,16 +169,16 @@ def test_a_look_back_says_how_far_and_what_waits() -> None:
         "  key: user string\n"
         "  columns: sku string, price int\n"
         "  is: stream-table inner join on sku, prices as of the record's event time, "
-        "no further back than 36h before the table's own time\n"
+        "at most 36h before table time\n"
         "    left: the records of topic clicks\n"
         "    right: prices\n"
         "  a change of _landing/clicks costs: the new records, each looked up once in prices; "
-        "of one that is older than the row there, all records of its key\n"
-        "  a change of prices costs: nothing by itself; it is looked up\n"
-        "  a change of _landing/prices costs: nothing by itself; it is looked up\n"
+        "for a record older than the stored row, all records of its key\n"
+        "  a change of prices costs: nothing: it is only looked up\n"
+        "  a change of _landing/prices costs: nothing: it is only looked up\n"
     )
     patient = topology.describe("patient")
-    assert "; looked up when stream time reaches the record's time and 5s of grace; kept: nothing, " in patient
-    assert "reads records of the last 5s again\n" in patient
+    assert "; looked up when stream time reaches the record's event time plus 5s of grace; state: none; " in patient
+    assert "the records of the last 5s are read again\n" in patient
     assert "costs: the new records, and the records of 5s before them, each looked up once in prices; " in patient
     assert Topology.from_dict(topology.to_dict()) == topology

@@ -60,13 +60,13 @@ def test_an_aggregate_folds_into_partials(expression: str, folded: str | None, p
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("sum(weight)", "weight is double; an integer, or a decimal of fewer digits, would fold"),
-        ("sum(wide)", "wide is decimal(30,2); an integer, or a decimal of fewer digits, would fold"),
+        ("sum(weight)", "weight is double; an integer, or a decimal with fewer digits, folds"),
+        ("sum(wide)", "wide is decimal(30,2); an integer, or a decimal with fewer digits, folds"),
         ("avg(cast(price AS decimal(26,2)))", "is decimal(26,2)"),
-        ("sum(n * 2)", "n * 2 has a type that only Spark knows"),
+        ("sum(n * 2)", "the type of n * 2 is not known before Spark runs it"),
         ("count(DISTINCT n)", "count(DISTINCT n) needs all rows of its group"),
         ("count(n, big)", "count(n, big) needs all rows of its group"),
-        ("max(struct(at, n)).n", "max(struct(at, n)) has a type that only Spark knows"),
+        ("max(struct(at, n)).n", "the type of max(struct(at, n)) is not known before Spark runs it"),
         ("stddev(n)", "stddev(n) needs all rows of its group"),
         ("count(*) + percentile(n, 0.5)", "percentile(n, 0.5) needs all rows of its group"),
     ],

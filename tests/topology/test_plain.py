@@ -170,7 +170,7 @@ def test_ansi_rules_change_what_every_expression_means() -> None:
         topic.filter("v::int > 0").materialize("positive")
     assert one.build().fingerprint("topic") == other.build().fingerprint("topic")
     assert one.build().fingerprint("positive") != other.build().fingerprint("positive")
-    assert "where an expression fails: null" in other.build().describe("positive")
+    assert "an expression that fails is: null" in other.build().describe("positive")
 
 
 def test_settings_and_unread_views_change_no_table() -> None:

@@ -100,15 +100,15 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
         "tumbling\n"
         "  key: sku string, _window_start timestamp, _window_end timestamp\n"
         "  columns: count bigint\n"
-        "  is: count(1) AS count by sku in tumbling windows of 1m, a row once its window is closed; closed when stream "
-        "time less 10s of grace reaches its end; kept: the rows of windows, whose state they are; reads records of the "
-        "last 70s again\n"
+        "  is: count(1) AS count by sku in tumbling windows of 1m, a row once its window is closed; a window closes "
+        "when stream time minus 10s of grace reaches its end; state: the stored rows; the records of the last 70s "
+        "are read again\n"
         "    of: the records of topic clicks\n"
         "  a change of _landing/clicks costs: the new records, and the records of 70s before them\n"
     )
-    assert "hopping windows of 1m every 30s, a row as soon as its window has a record" in made.describe("hopping")
+    assert "hopping windows of 1m every 30s, a row from the first record on" in made.describe("hopping")
     assert "sliding windows of 10s" in made.describe("sliding")
-    assert "less 2s of grace is behind its end" in made.describe("sliding")
+    assert "minus 2s of grace passes its end" in made.describe("sliding")
     assert "KTABLE-SUPPRESS" in made.describe()
     assert "KSTREAM-AGGREGATE" in made.describe()
 
@@ -128,7 +128,7 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
         ),
         (
             "TimeWindows of windowed_by of clicks",
-            "the windows advance by 2m, and are 1m long",
+            "the windows advance by 2m, and their size is 1m",
             lambda shop: shop.clicks.group_by("sku").windowed_by(TimeWindows.of("1m", advance="2m", grace="0s")),
         ),
         (
@@ -138,17 +138,17 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
         ),
         (
             "TimeWindows of windowed_by of clicks",
-            "'-1s' is no length of time",
+            "'-1s' is not a duration",
             lambda shop: shop.clicks.group_by("sku").windowed_by(TimeWindows.of("1m", advance="-1s", grace="0s")),
         ),
         (
             "TimeWindows of windowed_by of clicks",
-            "the windows are empty",
+            "the size of the windows is 0",
             lambda shop: shop.clicks.group_by("sku").windowed_by(TimeWindows.of("0s", grace="0s")),
         ),
         (
             "TimeWindows of windowed_by of clicks",
-            "'soon' is no length of time",
+            "'soon' is not a duration",
             lambda shop: shop.clicks.group_by("sku").windowed_by(TimeWindows.of("1m", grace="soon")),
         ),
         (
@@ -163,27 +163,27 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
         ),
         (
             "windowed_by of orders",
-            "only records are in windows of time",
+            "windows hold the records of a stream",
             lambda shop: shop.orders.group_by("sku").windowed_by(MINUTE),
         ),
         (
             "suppress of orders",
-            "nothing closes them",
+            "the rows are not aggregates of windows",
             lambda shop: shop.orders.suppress(CLOSED),
         ),
         (
             "suppress of filter of windows of clicks by sku",
-            "write it right behind",
+            "call it directly on",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().filter("count > 1").suppress(CLOSED),
         ),
         (
             "suppress of windows of clicks by sku",
-            "it is given '1m'",
+            "suppressed is '1m'",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().suppress("1m"),
         ),
         (
             "suppress of suppress of windows of clicks by sku",
-            "suppressed already",
+            "already suppressed",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().suppress(CLOSED).suppress(CLOSED),
         ),
         (
@@ -193,19 +193,19 @@ def test_describe_tells_when_windows_close_and_what_is_kept() -> None:
         ),
         (
             "map_values of windows of clicks by sku",
-            "is not the key '_window_start', but takes its name",
+            "is not the key '_window_start', but has its name",
             lambda shop: (
                 shop.clicks.group_by("sku").windowed_by(MINUTE).count().map_values(["_window_end AS _window_start"])
             ),
         ),
         (
             "count of clicks by sku",
-            "'sku' is a column already",
+            "'sku' is already a column",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count("sku"),
         ),
         (
             "windowed_by of to_stream of windows of clicks by sku",
-            "_window_start is a column of these windows, and grouped by",
+            "_window_start is a grouping column, and the new windows have a column of that name",
             lambda shop: (
                 shop.clicks.group_by("sku")
                 .windowed_by(MINUTE)
@@ -230,23 +230,23 @@ def test_every_mistake_is_told_with_its_remedy(node: str, told: str, ask: Act) -
     ("told", "act"),
     [
         (
-            "the aggregates of windows are no view",
+            "aggregates of windows cannot be a view",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count(),
         ),
         (
-            "the aggregates of windows are no view",
+            "aggregates of windows cannot be a view",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().suppress(CLOSED),
         ),
         (
-            "the aggregates of windows are no view",
+            "aggregates of windows cannot be a view",
             lambda shop: shop.clicks.group_by("sku").windowed_by(MINUTE).count().filter("count > 1").materialize("f"),
         ),
         (
-            "the aggregates of windows are no view",
+            "aggregates of windows cannot be a view",
             lambda shop: shop.clicks.group_by("sku").windowed_by(VISITS).count().suppress(CLOSED).materialize("f"),
         ),
         (
-            "it reads join of clicks with products, whose records are not kept",
+            "it reads join of clicks with products again, which is not stored",
             lambda shop: (
                 shop.clicks.join(shop.products, on="sku", select=["right.title"])
                 .group_by("title")
@@ -256,7 +256,7 @@ def test_every_mistake_is_told_with_its_remedy(node: str, told: str, ask: Act) -
             ),
         ),
         (
-            "a table's changes are not kept for ever, and windows read them again",
+            "the changes of a table are not retained, and windows read them again",
             lambda shop: (
                 shop.orders.to_stream()
                 .filter("amount > 1")
@@ -269,7 +269,7 @@ def test_every_mistake_is_told_with_its_remedy(node: str, told: str, ask: Act) -
     ],
 )
 def test_what_cannot_be_computed_again_is_stored(told: str, act: Act) -> None:
-    with pytest.raises(TopologyError, match=r"write \.materialize") as caught:
+    with pytest.raises(TopologyError, match=r"call \.materialize") as caught:
         built(act)
     assert told in str(caught.value)
 
@@ -280,7 +280,7 @@ def test_sessions_hold_what_folds() -> None:
         visits.count().materialize("visits").suppress(CLOSED).materialize("ended")
         visits.aggregate(users="percentile(user_id, 0.5)").materialize("users")
 
-    told = "sessions merge, of what each holds, and percentile\\(user_id, 0.5\\) needs all rows of its group"
+    told = "sessions merge, so their aggregates must fold, and percentile\\(user_id, 0.5\\) needs all rows of its group"
     with pytest.raises(TopologyError, match=told):
         built(act)
 
@@ -302,13 +302,12 @@ def test_sessions_tell_what_they_keep_and_when_they_close() -> None:
         "visits\n"
         "  key: sku string, _window_start timestamp, _window_end timestamp\n"
         "  columns: count bigint\n"
-        "  is: count(1) AS count by sku in sessions with gaps of at most 5m, folded: a session is closed when stream "
-        "time less 310s of gap and grace is behind its end; kept: the rows of sessions, whose state they are; no "
-        "record is read again\n"
+        "  is: count(1) AS count by sku in sessions with gaps of at most 5m, folded; a session closes when stream time "
+        "minus 310s of gap and grace passes its end; state: the stored rows; no record is read again\n"
         "    of: the records of topic clicks\n"
         "  a change of _landing/clicks costs: the new records, folded into the open sessions of their groups\n"
     )
-    assert "those whose end is more than 310s behind stream time" in made.describe("ended")
+    assert "those whose end is more than 310s before stream time" in made.describe("ended")
 
 
 def test_a_view_beside_suppressed_windows_needs_those_it_reads() -> None:
@@ -317,7 +316,7 @@ def test_a_view_beside_suppressed_windows_needs_those_it_reads() -> None:
         counted.suppress(CLOSED).materialize("final")
         counted.filter("count > 1").materialize("several")
 
-    with pytest.raises(TopologyError, match="the aggregates of windows are no view"):
+    with pytest.raises(TopologyError, match="aggregates of windows cannot be a view"):
         built(act)
 
 

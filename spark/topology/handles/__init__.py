@@ -1,4 +1,4 @@
-"""Handles: what a user holds and chains while a topology is written."""
+"""Handles: the objects whose methods declare a topology."""
 
 from __future__ import annotations
 

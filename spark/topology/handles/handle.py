@@ -1,4 +1,4 @@
-"""What every handle is: a node, and the builder that it belongs to."""
+"""The base of all handles: a node and the state of its builder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Kind = Literal["table", "global table", "stream", "groups"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Handle:
-    """What a user holds of a node, and chains methods on."""
+    """A node of a topology, with the methods that derive further nodes from it."""
 
     state: BuilderState
     node: Node
 
     kind: ClassVar[Kind] = "groups"
     similar: ClassVar[list[type[Handle]]] = []
-    """The handles whose methods are named where one of another handle was meant."""
+    """The handles that an error about a missing method names if they have it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.node.title})"
@@ -40,33 +40,33 @@ class Handle:
             raise no_method(type(self), name, place, self.similar, do)
 
     def _grouping(self, columns: tuple[object, ...], line: Line) -> tuple[Column, ...]:
-        """The columns grouped by, given one by one or in one list."""
+        """The grouping columns, given as arguments or in one list."""
         given = columns[0] if len(columns) == 1 else columns
         return named_columns("group_by", given, self.place("group_by", line))
 
     def place(self, method: str, line: Line) -> Place:
-        """Where a mistake in a call of a method is."""
+        """The place of an error in a call of a method."""
         return Place(f"{method} of {self.node.title}", line, {"": self.node.columns})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Joinable(Handle):
-    """What can be a side of a join."""
+    """A handle that can be a side of a join."""
 
     def right_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
+        """Not available: the error says what to write."""
         place = join_place("right_join", self, other, user_line())
-        do = "turn it round: right.left_join(left, ...)"
+        do = "swap the sides: right.left_join(left, ...)"
         kind = other.kind if isinstance(other, Handle) else None
         if self.kind == "stream" and kind != "stream":
-            do = "write left_join(...): a table's row that no record looks up makes no record"
+            do = "write left_join(...): a row of the table that no record looks up produces no record"
         elif kind == "global table":
-            do = "write left_join(...): a global table's row that no row looks up makes none"
-        raise place.mistake("there is no right join", do)
+            do = "write left_join(...): a row of the global table that no row looks up produces no row"
+        raise place.mistake("right_join is not available", do)
 
 
 def join_place(method: str, left: Handle, other: object, line: Line) -> Place:
-    """Where a mistake in a join is."""
+    """The place of an error in a join."""
     if isinstance(other, Joinable):
         columns = {"left": left.node.columns, "right": other.node.columns}
         return Place(f"{method} of {left.node.title} with {other.node.title}", line, columns)

@@ -1,4 +1,4 @@
-"""Handles: what a user holds and chains while a topology is written."""
+"""The handles: tables, global tables, streams, and groups of their rows or records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark.topology.sql.tokens import one_text
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KTable(Joinable):
-    """A table or a view: at most one row for every key."""
+    """A table or a view of one: at most one row for every key."""
 
     kind: ClassVar[Kind] = "table"
 
@@ -33,7 +33,7 @@ class KTable(Joinable):
         return _table(self, views.filtered("filter", self.node, sql, self.place("filter", user_line())))
 
     def filter_not(self, sql: str) -> KTable:
-        """The rows for which a condition is not true: what `filter` leaves out."""
+        """The rows for which a condition is false or null: those that `filter` leaves out."""
         return _table(self, views.filtered("filter_not", self.node, sql, self.place("filter_not", user_line())))
 
     def map_values(self, select: str | Sequence[str]) -> KTable:
@@ -54,14 +54,14 @@ class KTable(Joinable):
         drive: Drive = "both",
         grace: object = None,
     ) -> KTable:
-        """Every row that finds a row on the right.
+        """Inner join: every left row with the right row that it looks up.
 
         Args:
             other: the right side, looked up by its key.
-            on: expressions over left columns that hold the right key; without it the keys are equal.
+            on: expressions over left columns that equal the right key; by default the left key.
             within: for streams only.
             select: items such as "left.*", "right.*", "right.name", "left.a + right.b AS name".
-            drive: "both", or "left" where changes of the right side shall not be followed.
+            drive: "both", or "left" if changes of the right side must not update the table.
             grace: for streams only.
         """
         line = user_line()
@@ -78,7 +78,7 @@ class KTable(Joinable):
         drive: Drive = "both",
         grace: object = None,
     ) -> KTable:
-        """Every row, with nulls on the right where it finds none; arguments as in `join`."""
+        """Left join: every left row, with nulls if it finds no right row; arguments as in `join`."""
         line = user_line()
         joins.check_for_tables_only("left_join", self, other, within, grace, line)
         return _table(self, joins.table_join(self, "left", other, on, select, drive, line))
@@ -93,73 +93,73 @@ class KTable(Joinable):
         drive: Literal["both"] = "both",
         grace: object = None,
     ) -> KTable:
-        """Every key that either side has, with nulls where the other has none; the keys are equal.
+        """Outer join by equal keys: a row for every key of either side.
 
-        Arguments as in `join`; what `left.` and `right.` hold is null where that side has no row, the key never is.
+        Arguments as in `join`. The columns of a side without a row are null; the key is never null.
         """
         line = user_line()
         joins.check_for_tables_only("outer_join", self, other, within, grace, line)
         return _table(self, joins.outer_table_join(self, other, on, select, drive, line))
 
     def group_by(self, *columns: str | Sequence[str]) -> KGroupedTable:
-        """The rows in groups of equal columns, to be aggregated; a row with a null among them is in no group.
+        """The rows in groups of equal columns, to be aggregated. A row with a null in one of them is in no group.
 
         Args:
-            columns: names of columns, or a list of them; for an expression, write map_values first.
+            columns: names of columns, or a list of them. For an expression, call map_values first.
         """
         return KGroupedTable(self.state, self.node, self._grouping(columns, user_line()))
 
     def select_key(self, columns: str | Sequence[str]) -> KTable:
-        """The rows by another key: of rows that share it, the newest by event time.
+        """The rows by another key. Of several rows with the same new key, the newest by event time remains.
 
         Args:
-            columns: the column, or columns, of the new key; a row with a null among them is left out.
+            columns: the column or columns of the new key. A row with a null in one of them is left out.
         """
         return _table(self, views.rekeyed_table(self.node, columns, self.place("select_key", user_line())))
 
     def to_stream(self) -> KStream:
-        """The changes of a stored table as a stream; a row that goes is a record without a value.
+        """The changes of a stored table as a stream. A deleted row is a record without a value.
 
-        Several updates of a key that one step took in are one change, so how many there are depends on the ticks.
+        All updates of a key in one step are one change, so the number of changes depends on the ticks.
         """
         return _stream(self, Changes(self.node, line=user_line()))
 
     def suppress(self, suppressed: Suppressed) -> KTable:
-        """The rows of windows, each once: when stream time has closed its window, and never changed again.
+        """The final rows of windows: each appears once, when stream time has closed its window, and never changes.
 
         Args:
-            suppressed: `Suppressed.until_window_closes()`. Of sessions, those stored are suppressed: write
-                `.materialize(name)` before, for the table that holds the open ones too.
+            suppressed: `Suppressed.until_window_closes()`. Sessions must be stored before: call `.materialize(name)`
+                first, for the table that also has the open sessions.
         """
         line = user_line()
         place = self.place("suppress", line)
         if not isinstance(suppressed, Suppressed):
-            raise place.mistake(f"it is given {suppressed!r}", "write suppress(Suppressed.until_window_closes())")
+            raise place.mistake(f"suppressed is {suppressed!r}", "write suppress(Suppressed.until_window_closes())")
         if not isinstance(self.node, Window):
-            do = "write it right behind group_by(...).windowed_by(...).count(), aggregate(...) or reduce(...)"
-            raise place.mistake("these rows are not a window's aggregates: nothing closes them", do)
+            do = "call it directly on group_by(...).windowed_by(...).count(), aggregate(...) or reduce(...)"
+            raise place.mistake("the rows are not aggregates of windows", do)
         if self.node.suppressed:
-            raise place.mistake("the rows are suppressed already", "write it once")
+            raise place.mistake("the rows are already suppressed", "call suppress once")
         if self.node.kind == "session":
             return _table(self, ClosedSessions(self.node, self.node.open_for, line=line))
-        if self.node in self.state.nodes:  # no view any more, unless something else reads it
+        if self.node in self.state.nodes:  # the window itself need not be stored now, unless something else reads it
             self.state.nodes.remove(self.node)
         return _table(self, replace(self.node, suppressed=True, line=line))
 
     def materialize(self, name: str) -> KTable:
-        """Store the rows as a table of this name."""
+        """Store the rows as a table with this name."""
         store(self.state, name, self.node, user_line())
         return self
 
     def to(self, topic: str, produced: Produced = JSON) -> None:
-        """Publish the changes to a topic: a row that is new or changed as a record, one that goes as a tombstone.
+        """Publish the changes to a topic: a new or changed row as a record, a deleted row as a tombstone.
 
-        Rows that are not materialized are stored, as a table of the topic's name. The columns of a window's bounds are
-        called window_start and window_end.
+        Rows that are not materialized are stored as a table with the topic's name. The bounds of windows are published
+        as window_start and window_end.
 
         Args:
             topic: the topic's name.
-            produced: the format of keys and values; `Produced.json()` without it.
+            produced: the format of keys and values; by default `Produced.json()`.
         """
         publish(self.state, topic, produced, self.node, user_line())
 
@@ -167,31 +167,29 @@ class KTable(Joinable):
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped(Handle):
-    """Rows or records in groups; an aggregate makes them a table."""
+    """Rows or records in groups; an aggregate returns a table."""
 
     by: tuple[Column, ...]
 
     def count(self, name: str = "count") -> KTable:
-        """How many rows each group has."""
+        """The number of rows of each group."""
         return self._aggregated("count", {name: "count(*)"}, user_line())
 
     def aggregate(self, *unnamed: object, **aggregates: str) -> KTable:
-        """Columns computed over each group's rows: `total="sum(amount)", orders="count(*)"`.
+        """Columns computed over the rows of each group: `total="sum(amount)", orders="count(*)"`.
 
-        Any aggregate of Spark SQL whose result does not depend on the order of rows, and expressions over them.
+        An expression may use any aggregate function of Spark SQL whose result does not depend on the order of rows.
         """
         line = user_line()
         if unnamed:
             place = self.place("aggregate", line)
-            raise place.mistake(
-                f"{unnamed[0]!r} has no name", f"write aggregate(name={unnamed[0]!r}), by the column's name"
-            )
+            raise place.mistake(f"{unnamed[0]!r} has no name", f"name the column: aggregate(name={unnamed[0]!r})")
         return self._aggregated("aggregate", aggregates, line)
 
     def reduce(self, **columns: str) -> KTable:
-        """Value columns of the source, each combined over the group's rows into one value of its own type.
+        """Value columns of the source, each reduced over the rows of the group to one value of the same type.
 
-        As in `reduce(amount="sum(amount)", at="max(at)")`; where the result is of another type, write `aggregate`.
+        Example: `reduce(amount="sum(amount)", at="max(at)")`. For a result of another type, write `aggregate`.
         """
         line = user_line()
         place = self.place("reduce", line)
@@ -208,19 +206,19 @@ class Grouped(Handle):
         by = tuple(column.name for column in self.by)
         place = Place(f"{method} of {self.node.title} by {', '.join(by)}", line, {"": self.node.columns})
         if not aggregates:
-            raise place.mistake("nothing is computed", f'write {method}(total="sum(amount)"), or count()')
+            raise place.mistake("no aggregate is given", f'write {method}(total="sum(amount)"), or count()')
         select: list[tuple[str, str]] = []
         columns: list[Column] = []
         for name, text in aggregates.items():
             if legal_name(name, place).lower() in {column.name.lower() for column in (*self.by, *columns)}:
-                raise place.mistake(f"{name!r} is a column already", "choose another name")
+                raise place.mistake(f"{name!r} is already a column", "choose another name")
             found = parse_aggregate(text, by, place)
             select.append((name, found.text))
             columns.append(Column(name, found.type))
-        return _table(self, self._over(tuple(select), tuple(columns), line))
+        return _table(self, self._node(tuple(select), tuple(columns), line))
 
-    def _over(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Aggregate | Window:
-        """The node that computes aggregates of every group."""
+    def _node(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Aggregate | Window:
+        """The node that computes the aggregates of every group."""
         by = tuple(column.name for column in self.by)
         grouped = tuple((name, quoted(name)) for name in by)
         return Aggregate(self.node, by, (*grouped, *select), (*self.by, *columns), line=line)
@@ -229,25 +227,26 @@ class Grouped(Handle):
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KGroupedTable(Grouped):
-    """Rows in groups; an aggregate makes them a table whose key is what they were grouped by."""
+    """Rows in groups; an aggregate returns a table whose key are the grouping columns."""
 
-    def windowed_by(self, windows: object) -> NoReturn:  # noqa: ARG002  # as a stream's
-        """Not available: says what to write."""
+    def windowed_by(self, windows: object) -> NoReturn:  # noqa: ARG002  # as for streams
+        """Not available: the error says what to write."""
         place = self.place("windowed_by", user_line())
-        do = "window the records of a topic: stream(...).group_by(...).windowed_by(...)"
-        raise place.mistake("a table has one row for every key, and only records are in windows of time", do)
+        do = "declare the topic as a stream: stream(...).group_by(...).windowed_by(...)"
+        raise place.mistake("windowed_by is not available for a table: windows hold the records of a stream", do)
 
 
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KGroupedStream(Grouped):
-    """Records in groups. A record without a value is in none, and what was counted stays counted."""
+    """Records in groups. A record without a value is in no group, and removes no earlier record from its group."""
 
     def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> TimeWindowedKStream:
-        """The records of each group in windows of time; an aggregate makes them a table, which must be stored.
+        """The records of each group in windows of time; an aggregate returns a table, which must be stored.
 
-        Its key is what was grouped by, `_window_start` and `_window_end`. A record counts in the windows that are still
-        open where it comes; one that comes too late for all of them is dropped, and counted in the position.
+        Its key are the grouping columns, `_window_start` and `_window_end`. A record counts in those of its windows
+        that are open when it arrives. A record without an open window is late: it is dropped, and counted in the
+        position.
 
         Args:
             windows: such as `TimeWindows.of("1m", grace="10s")`.
@@ -264,40 +263,40 @@ class TimeWindowedKStream(Grouped):
 
     lengths: Lengths
 
-    def _over(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Window:
+    def _node(self, select: tuple[tuple[str, str], ...], columns: tuple[Column, ...], line: Line) -> Window:
         by = tuple(column.name for column in self.by)
-        return Window(self.node, by, *self.lengths, select, (*self.by, *WINDOW_BOUNDS, *columns), line=line)
+        return Window(self.node, by, select, (*self.by, *WINDOW_BOUNDS, *columns), *self.lengths, line=line)
 
 
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalKTable(Joinable):
-    """A table every step sees whole, or a view of such tables; it is joined to, from the right."""
+    """A table that every step reads in full, or a view of such tables. It can only be the right side of a join."""
 
     kind: ClassVar[Kind] = "global table"
 
     def filter(self, sql: str) -> GlobalKTable:
-        """The rows for which a condition is true; no other can be looked up."""
+        """The rows for which a condition is true; other rows are not found by a lookup."""
         return _global_table(self, views.filtered("filter", self.node, sql, self.place("filter", user_line())))
 
     def filter_not(self, sql: str) -> GlobalKTable:
-        """The rows for which a condition is not true: what `filter` leaves out."""
+        """The rows for which a condition is false or null: those that `filter` leaves out."""
         return _global_table(self, views.filtered("filter_not", self.node, sql, self.place("filter_not", user_line())))
 
     def map_values(self, select: str | Sequence[str]) -> GlobalKTable:
-        """Value columns computed from each row; as a table's `map_values`."""
+        """Value columns computed from each row, as `map_values` of a table."""
         return _global_table(self, views.mapped(self.node, select, self.place("map_values", user_line())))
 
     def join(
         self, other: GlobalKTable, *, on: str | Sequence[str] | None = None, select: str | Sequence[str]
     ) -> GlobalKTable:
-        """Every row that finds a row of another global table, to be looked up as one; arguments as a table's `join`."""
+        """Inner join with another global table; the result is looked up like one. Arguments as for tables."""
         return self._joined("inner", other, on, select, user_line())
 
     def left_join(
         self, other: GlobalKTable, *, on: str | Sequence[str] | None = None, select: str | Sequence[str]
     ) -> GlobalKTable:
-        """Every row, with nulls where it finds none; as `join`."""
+        """Left join with another global table: every row, with nulls if it finds none; as `join`."""
         return self._joined("left", other, on, select, user_line())
 
     def _joined(
@@ -308,14 +307,14 @@ class GlobalKTable(Joinable):
         return _global_table(self, joins.table_join(self, how, other, on, select, "both", line))
 
     def outer_join(self, other: object, **_options: object) -> NoReturn:
-        """Not available: says what to write."""
+        """Not available: the error says what to write."""
         raise joins.global_on_the_left("outer_join", self, other, user_line())
 
 
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KStream(Joinable):
-    """A stream: records in their own right, also those whose key came before."""
+    """A stream of records. Records with the same key do not replace each other."""
 
     kind: ClassVar[Kind] = "stream"
 
@@ -324,18 +323,18 @@ class KStream(Joinable):
         return _stream(self, views.filtered("filter", self.node, sql, self.place("filter", user_line())))
 
     def filter_not(self, sql: str) -> KStream:
-        """The records for which a condition is not true: what `filter` leaves out."""
+        """The records for which a condition is false or null: those that `filter` leaves out."""
         return _stream(self, views.filtered("filter_not", self.node, sql, self.place("filter_not", user_line())))
 
     def map_values(self, select: str | Sequence[str]) -> KStream:
-        """Value columns computed from each record; a record without a value stays one. As a table's `map_values`."""
+        """Value columns computed from each record, as for tables. A record without a value stays one."""
         return _stream(self, views.mapped(self.node, select, self.place("map_values", user_line())))
 
     def select_key(self, columns: str | Sequence[str]) -> KStream:
         """The records by another key.
 
         Args:
-            columns: the column, or columns, of the new key; for an expression, write map_values first.
+            columns: the column or columns of the new key. For an expression, call map_values first.
         """
         return _stream(self, views.rekeyed_stream(self.node, columns, self.place("select_key", user_line())))
 
@@ -348,31 +347,31 @@ class KStream(Joinable):
         return _table(self, Latest(self.node, line=user_line()))
 
     def group_by(self, *columns: str | Sequence[str]) -> KGroupedStream:
-        """The records in groups of equal columns, to be aggregated; as a table's `group_by`."""
+        """The records in groups of equal columns, to be aggregated, as `group_by` of a table."""
         return KGroupedStream(self.state, self.node, self._grouping(columns, user_line()))
 
     def flat_map(self, column: str) -> KStream:
-        """One record for every element of an array column, which holds the element then; none of an empty one."""
+        """One record for every element of an array column, which then holds the element."""
         return _stream(self, views.exploded(self.node, column, self.place("flat_map", user_line())))
 
     def split(self, **branches: str) -> dict[str, KStream]:
-        """The records in branches by name: each record is in the first whose condition is true, or in none.
+        """Branches by name. A record is in the first branch whose condition is true, or in none.
 
-        As in `split(large="amount > 100", small="true")`: what comes last may take the rest.
+        Example: `split(large="amount > 100", small="true")`; "true" takes all remaining records.
         """
         line = user_line()
         place = self.place("split", line)
         if not branches:
-            raise place.mistake("it has no branches", 'write split(large="amount > 100", small="true")')
-        taken: list[str] = []
-        found = {}
+            raise place.mistake("no branch is given", 'write split(large="amount > 100", small="true")')
+        earlier: list[str] = []
+        streams = {}
         for name, sql in branches.items():
             text = views.condition(sql, Place(f"branch {name} of {place.node}", line, place.columns))
-            # Of a condition in SQL text, brackets keep an OR together.
-            where = " AND ".join([*(f"NOT coalesce(({earlier}), false)" for earlier in taken), f"({text})"])
-            found[name] = _stream(self, views.filtered("filter", self.node, where, self.place("filter", line)))
-            taken.append(text)
-        return Branches(place, found)
+            # The brackets are needed for a condition with an OR.
+            where = " AND ".join([*(f"NOT coalesce(({other}), false)" for other in earlier), f"({text})"])
+            streams[name] = _stream(self, views.filtered("filter", self.node, where, self.place("filter", line)))
+            earlier.append(text)
+        return Branches(place, streams)
 
     def join(
         self,
@@ -384,19 +383,19 @@ class KStream(Joinable):
         drive: Literal["left"] = "left",
         grace: str | None = None,
     ) -> KStream:
-        """Every record with the row it finds in a table, or with every record of another stream near it in time.
+        """Inner join: every record with the row that it looks up in a table, or with the records of another stream.
 
-        The records drive: a change of a table's row makes no record. A topic's table is seen as it was at the record's
-        own place in the order of time, of a versioned one the row of the record's own event time; any other table, and
-        a global one, as it was when the step began.
+        A change of a table's row produces no record. A record sees the table of a topic as of its own place in the
+        merge order, and a versioned table as of its own event time. It sees any other table, and a global table, at the
+        pin of the step.
 
         Args:
             other: a table or global table, looked up by its key; or a stream with an equal key.
-            on: expressions over the record's columns that hold the table's key; without it the keys are equal.
-            within: for two streams, how near their records must be: `JoinWindows.of("10s", grace="1m")`.
+            on: expressions over the record's columns that equal the table's key; by default the record's key.
+            within: for two streams, the window of their event times: `JoinWindows.of("10s", grace="1m")`.
             select: items such as "left.*", "right.name", "left.a + right.b AS name".
-            drive: "left", there is no other.
-            grace: for a versioned table, how long a record waits for late records of it, in stream time; "5s".
+            drive: "left", the only possible value.
+            grace: for a versioned table, how long a record waits, in stream time, for late records of the table; "5s".
         """
         return self._joined("inner", other, on, within, select, drive, grace, user_line())
 
@@ -410,9 +409,9 @@ class KStream(Joinable):
         drive: Literal["left"] = "left",
         grace: str | None = None,
     ) -> KStream:
-        """Every record, with nulls on the right where it finds none; arguments as in `join`.
+        """Left join: every record, with nulls if it finds no row or partner; arguments as in `join`.
 
-        Between two streams a record that stayed alone has its row once its window, and grace, are over.
+        With another stream, the row of a record without a partner is emitted once its window and grace have passed.
         """
         return self._joined("left", other, on, within, select, drive, grace, user_line())
 
@@ -426,7 +425,7 @@ class KStream(Joinable):
         drive: Literal["left"] = "left",
         grace: None = None,
     ) -> KStream:
-        """Every record of both streams, with nulls on the other side where it stayed alone; arguments as in `join`."""
+        """Outer join of two streams: every record of both, with nulls if it has no partner; arguments as in `join`."""
         return self._joined("outer", other, on, within, select, drive, grace, user_line())
 
     def _joined(
@@ -445,17 +444,17 @@ class KStream(Joinable):
             raise place.mistake(f"the right side is {other!r}", "join a handle of table(), global_table() or stream()")
         check_same_builder(self, other, place)
         if drive != "left":
-            raise place.mistake(f"drive is {drive!r}, and records are made by the stream alone", "leave out drive=")
+            raise place.mistake(f"drive is {drive!r}, and only the stream produces records", "leave out drive=")
         join = joins.stream_join if isinstance(other, KStream) else joins.stream_lookup
         return _stream(self, join(self, how, other, on, within, select, grace, place))
 
     def materialize(self, name: str) -> KStream:
-        """Store the records under this name, as they come: a table that is only appended to."""
+        """Store the records under this name, as a table to which steps only append."""
         store(self.state, name, self.node, user_line())
         return self
 
     def to(self, topic: str, produced: Produced = JSON) -> None:
-        """Publish the records to a topic, as a table's `to`; a record without a value stays one."""
+        """Publish the records to a topic, as `to` of a table. A record without a value stays one."""
         publish(self.state, topic, produced, self.node, user_line())
 
 
@@ -474,16 +473,16 @@ class Branches(dict[str, KStream]):
 Handle.similar += [KTable, KStream, KGroupedTable, KGroupedStream]
 
 
-def _table(of: Handle, node: Node) -> KTable:
-    of.state.nodes.append(node)
-    return KTable(of.state, node)
+def _table(handle: Handle, node: Node) -> KTable:
+    handle.state.nodes.append(node)
+    return KTable(handle.state, node)
 
 
-def _global_table(of: Handle, node: Node) -> GlobalKTable:
-    of.state.nodes.append(node)
-    return GlobalKTable(of.state, node)
+def _global_table(handle: Handle, node: Node) -> GlobalKTable:
+    handle.state.nodes.append(node)
+    return GlobalKTable(handle.state, node)
 
 
-def _stream(of: Handle, node: Node) -> KStream:
-    of.state.nodes.append(node)
-    return KStream(of.state, node)
+def _stream(handle: Handle, node: Node) -> KStream:
+    handle.state.nodes.append(node)
+    return KStream(handle.state, node)

@@ -1,10 +1,10 @@
-"""Nodes of two sides: joins of tables, lookups of streams in tables, joins of streams, `merge`."""
+"""Nodes with two sources: joins of tables, lookups of streams in tables, joins of streams, `merge`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark.topology.durations import milliseconds, written
+from spark.topology.durations import format_duration, milliseconds
 from spark.topology.errors import Place, TopologyError, shown
 from spark.topology.handles.handle import Handle, Joinable, check_same_builder, join_place
 from spark.topology.handles.windowing import join_lengths
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Drive, How, Node
 
 TABLES = ("table", "global table")
-"""The kinds of handles in which a row can be looked up."""
+"""The kinds of handles in which rows can be looked up."""
 
 
 def table_join(
@@ -30,8 +30,8 @@ def table_join(
     """A join of two tables."""
     place = join_place(METHODS[how], left, other, line)
     if isinstance(other, Handle) and other.kind == "stream":
-        do = "turn the join round: the stream goes to the left; or write to_table() behind it"
-        raise place.mistake(f"{other.node.title} is a stream, and no table can look a row up in it", do)
+        do = "swap the sides, so that the stream is on the left, or call to_table() on the stream"
+        raise place.mistake(f"{other.node.title} is a stream, and a table cannot look rows up in a stream", do)
     if not isinstance(other, Handle) or other.kind not in TABLES:
         raise place.mistake(f"the right side is {other!r}", "join a handle that table() or global_table() returned")
     check_same_builder(left, other, place)
@@ -48,13 +48,13 @@ def outer_table_join(
     """An outer join of two tables, by equal keys."""
     place = join_place("outer_join", left, other, line)
     if on is not None:
-        what = "there is no foreign-key outer join: a row without a left side would have no key"
+        what = "a foreign-key outer join is not possible: a row without a left side would have no key"
         raise place.mistake(what, "write left_join(..., on=...)")
     if isinstance(other, Handle) and other.kind == "global table":
-        what = f"{other.node.title} is a global table, which is looked up from the left side alone"
+        what = f"{other.node.title} is a global table, which can only be looked up"
         raise place.mistake(what, f"write left_join(...), or declare {other.node.title} with table()")
     if drive != "both":
-        raise place.mistake(f"drive is {drive!r}, and in an outer join both sides have rows", "leave out drive=")
+        raise place.mistake(f"drive is {drive!r}, and both sides drive an outer join", "leave out drive=")
     return table_join(left, "outer", other, None, select, "both", line)
 
 
@@ -70,8 +70,8 @@ def stream_lookup(
 ) -> Lookup:
     """A lookup of every record of a stream in a table."""
     if how == "outer":
-        do = "write left_join(...): a table's row that no record looks up makes no record"
-        raise place.mistake("a stream has no outer join with a table", do)
+        do = "write left_join(...): a row of the table that no record looks up produces no record"
+        raise place.mistake("an outer join of a stream with a table is not available", do)
     if within is not None:
         raise place.mistake("within= is for two streams, and the right side is a table", "leave out within=")
     lookup = lookup_key(left.node, other.node, on, place)
@@ -101,12 +101,12 @@ def stream_join(
 ) -> StreamJoin:
     """A join of two streams within a window of time."""
     if on is not None or grace is not None:
-        word, do = ("on", "write select_key(...) before it") if on is not None else ("grace", "write it in within=")
-        raise place.mistake(f"{word}= is for a table on the right, and two streams are joined by equal keys", do)
-    before, after, waits = join_lengths(within, place)
+        name, do = ("on", "call select_key(...) first") if on is not None else ("grace", "write it in within=")
+        raise place.mistake(f"{name}= is for a table on the right; two streams are joined by equal keys", do)
+    before, after, window_grace = join_lengths(within, place)
     lookup_key(left.node, other.node, None, place, takes_on=False)
     chosen, columns = select_joined(select, left.node.key, other.node.key, place)
-    return StreamJoin(left.node, other.node, how, chosen, columns, before, after, waits, line=place.line)
+    return StreamJoin(left.node, other.node, how, chosen, columns, before, after, window_grace, line=place.line)
 
 
 def merged(left: Handle, other: object, line: Line) -> Union:
@@ -114,73 +114,75 @@ def merged(left: Handle, other: object, line: Line) -> Union:
     right = other.node.title if isinstance(other, Joinable) and other.kind == "stream" else type(other).__name__
     place = Place(f"merge of {left.node.title} with {right}", line, {"left": left.node.columns})
     if not isinstance(other, Joinable) or other.kind != "stream":
-        raise place.mistake(f"{right} is no stream", "merge what stream() returned; tables are joined")
+        raise place.mistake(f"{right} is not a stream", "merge two streams; join tables")
     check_same_builder(left, other, place)
     if any(side.node.of_changes for side in (left, other)):
-        what = "a row that goes has no time of its own, and merged streams have no other order"
-        raise place.mistake(what, "merge the topics' streams, before they are tables")
+        what = "a deleted row has no timestamp, and merged streams are ordered by timestamp"
+        raise place.mistake(what, "merge the streams of the topics, before to_table()")
     if (left.node.key, left.node.columns) != (other.node.key, other.node.columns):
         place = Place(place.node, line, {"left": left.node.columns, "right": other.node.columns})
-        do = "write map_values and select_key first, so that names, types and order agree"
-        raise place.mistake("the two sides have other columns, or another key", do)
+        do = "call map_values and select_key first, so that names, types and order are the same"
+        raise place.mistake("the two streams have different keys or columns", do)
     return Union(left.node, other.node, line=line)
 
 
 def check_for_tables_only(method: str, left: Handle, other: object, within: object, grace: object, line: Line) -> None:
-    """Refuse the arguments that a join of tables does not have."""
+    """Refuse the arguments that are for streams only."""
     if within is not None or grace is not None:
-        word = "within" if within is not None else "grace"
+        name = "within" if within is not None else "grace"
         place = join_place(method, left, other, line)
-        raise place.mistake(f"{word}= is for two streams, and the left side is a table", f"leave out {word}=")
+        raise place.mistake(f"{name}= is for streams, and the left side is a table", f"leave out {name}=")
 
 
 def global_on_the_left(method: str, left: Handle, other: object, line: Line) -> TopologyError:
-    """The error about a global table that is joined to anything but another one."""
+    """The error about a global table as the left side of a join with anything but a global table."""
     place = join_place(method, left, other, line)
-    do = f"declare {left.node.title} with table(), or turn the join round: the global table goes to the right"
+    do = f"declare {left.node.title} with table(), or swap the sides, so that the global table is on the right"
     return place.mistake("a global table cannot be the left side of a join, except with another global table", do)
 
 
 def lookup_key(left: Node, right: Node, on: object, place: Place, takes_on: bool = True) -> tuple[str, ...]:
-    """The expressions over left columns that hold the right key, of its types where both are known."""
-    looks = tuple(map(quoted, left.key)) if on is None else texts(on, place)
+    """The expressions over left columns that equal the right key, with its types as far as they are known."""
+    expressions = tuple(map(quoted, left.key)) if on is None else texts(on, place)
     right_key = right.columns[: len(right.key)]
     keys = shown(right_key)
     do = f"write on=[...] with one expression over left columns for each of: {keys}"
     if not takes_on:
-        do = "give both sides the same key: map_values(...) computes its columns, and select_key(...) takes them"
-    if len(looks) != len(right_key):
+        do = "give both sides the same key: compute its columns with map_values(...), and call select_key(...)"
+    if len(expressions) != len(right_key):
         given = f"the left key ({', '.join(left.key)})" if on is None else f"on={on!r}"
         raise place.mistake(f"{given} cannot look up the right key ({keys})", do)
     names = tuple(column.name for column in right_key)
-    ours, theirs = ([name.lower() for name in key] for key in (left.key, names))
-    if on is None and ours != theirs and set(ours) == set(theirs):
+    left_names, right_names = ([name.lower() for name in key] for key in (left.key, names))
+    if on is None and left_names != right_names and set(left_names) == set(right_names):
         what = f"the left key is ({', '.join(left.key)}), and the right key has another order: ({', '.join(names)})"
-        raise place.mistake(what, "declare the two keys in one order")
-    pairs = zip(looks, right_key, strict=True)
-    return tuple(_looked_up(text, column, do if on is None else None, place) for text, column in pairs)
+        raise place.mistake(what, "declare both keys in the same order")
+    pairs = zip(expressions, right_key, strict=True)
+    return tuple(_key_expression(text, column, do if on is None else None, place) for text, column in pairs)
 
 
-def _looked_up(text: str, key: Column, do: str | None, place: Place) -> str:
-    """The expression that holds a column of the right key."""
+def _key_expression(text: str, key: Column, do: str | None, place: Place) -> str:
+    """The expression that equals a column of the right key."""
     source = Place(place.node, place.line, {"": place.columns["left"]})
     if key.type not in (None, "boolean") and is_condition(text, source):
-        what = f"{text!r} is true, false or null, and on= holds the right key {key.name}, which is {key.type}"
-        raise place.mistake(what, "write no condition, but what the key is equal to: an expression over left columns")
+        what = f"{text!r} is a condition, and the right key {key.name} is {key.type}"
+        raise place.mistake(
+            what, "write on= without the condition: the expression over left columns that the key equals"
+        )
     if column_named(text, place.columns["left"]) is None and column_named(text, place.columns["right"]) is not None:
-        what = f"{text!r} is a column of the right side alone, and on= is over left columns"
-        raise place.mistake(what, f"write the left column, or expression, that {key.name} is equal to")
+        what = f"{text!r} is a column of the right side only, and on= takes expressions over left columns"
+        raise place.mistake(what, f"write the left column or expression that equals {key.name}")
     expression = parse_expression(text, source)
     if None not in (expression.known, key.type) and expression.known != key.type:
         what = f"{expression.text} is {expression.known}, and the right key {key.name} is {key.type}"
         cast = f'write on="cast({expression.text} as {key.type})", or declare equal types'
-        inside = "write the field, or the element, that holds it" if "<" in (expression.known or "") else None
-        raise place.mistake(what, do or inside or cast)
+        nested = "write the field or the element that equals it" if "<" in (expression.known or "") else None
+        raise place.mistake(what, do or nested or cast)
     return expression.text
 
 
 def as_of_source(right: Node) -> Node | None:
-    """The stream whose newest records a table, or a view of one, holds; None for every other table."""
+    """The stream whose newest records a table, or a view of one, holds; None for any other table."""
     latest = _viewed(right)
     if not isinstance(latest, Latest) or latest.source.of_changes:
         return None
@@ -188,7 +190,7 @@ def as_of_source(right: Node) -> Node | None:
 
 
 def _history(right: Node) -> int | None:
-    """How far back a versioned table, or a view of one, can be looked up, in milliseconds; None for every other."""
+    """The history of a versioned table, or of a view of one, in milliseconds; None for any other table."""
     latest = _viewed(right)
     return latest.history if isinstance(latest, Latest) else None
 
@@ -197,15 +199,16 @@ def _lookup_grace(grace: object, history: int | None, other: Handle, place: Plac
     """How long a record waits before it looks a row up, in milliseconds."""
     if history is None:
         do = f'declare {other.node.title} with table(..., versioned=Versioned("7d")), or leave out grace='
-        why = "is global and seen whole" if other.kind == "global table" else "is not, or no longer"
-        raise place.mistake(f"grace= waits for a versioned table, and the right side {why}", do)
+        kind = "a global table" if other.kind == "global table" else "not one, nor a filter or map of one"
+        raise place.mistake(f"grace= needs a versioned table, and the right side is {kind}", do)
     length = milliseconds(grace, place)
     if length > history:
-        what = f"grace is {written(length)}, and the history of {_viewed(other.node).title} is {written(history)}"
-        raise place.mistake(what, f'write grace="{written(history)}" or less, or declare a longer history')
+        longest = format_duration(history)
+        what = f"grace is {format_duration(length)}, and the history of {_viewed(other.node).title} is {longest}"
+        raise place.mistake(what, f'write grace="{longest}" or less, or declare a longer history')
     return length
 
 
 def _viewed(node: Node) -> Node:
-    """What a view of filters and maps is a view of."""
+    """The node below the filters and maps of a view."""
     return _viewed(node.source) if isinstance(node, Select) else node

@@ -1,4 +1,4 @@
-"""Windows of time, from the lengths that a user wrote to milliseconds."""
+"""The lengths of windows, from the user's text to milliseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Lengths(NamedTuple):
-    """What windows are: their kind, and their size, advance and grace in milliseconds."""
+    """The kind of windows, and their size, advance and grace in milliseconds."""
 
     kind: WindowKind
     size: int
@@ -24,7 +24,7 @@ class Lengths(NamedTuple):
 
 
 def lengths(windows: object, by: tuple[Column, ...], place: Place) -> Lengths:
-    """The lengths of windows over records that are grouped by some columns."""
+    """The lengths of windows over records that are grouped by columns."""
     match windows:
         case TimeWindows(size=size):
             kind: WindowKind = "time"
@@ -35,38 +35,40 @@ def lengths(windows: object, by: tuple[Column, ...], place: Place) -> Lengths:
         case _:
             do = 'write windowed_by(TimeWindows.of("1m", grace="10s")), or sliding windows, or sessions'
             raise place.mistake(f"the windows are {windows!r}", do)
-    here = Place(f"{type(windows).__name__} of {place.node}", place.line, place.columns)
-    length, grace = milliseconds(size, here), window_grace(windows.grace, here)
+    window_place = Place(f"{type(windows).__name__} of {place.node}", place.line, place.columns)
+    length, grace = milliseconds(size, window_place), window_grace(windows.grace, window_place)
     if length == 0 and kind != "sliding":
-        raise here.mistake("the windows are empty", 'write a length from "1ms"')
+        raise window_place.mistake("the size of the windows is 0", 'write "1ms" or more')
     advance = 0
     if isinstance(windows, TimeWindows):
-        advance = length if windows.advance is None else milliseconds(windows.advance, here)
+        advance = length if windows.advance is None else milliseconds(windows.advance, window_place)
         if not 0 < advance <= length:
-            what = f"the windows advance by {windows.advance}, and are {windows.size} long"
-            raise here.mistake(what, "advance by more than nothing, and by no more than their size")
-    taken = {column.name for column in by} & {column.name for column in WINDOW_BOUNDS}
-    if taken:
-        do = "write map_values with another name before: '_window_start AS began'"
-        raise place.mistake(f"{', '.join(sorted(taken))} is a column of these windows, and grouped by", do)
+            what = f"the windows advance by {windows.advance}, and their size is {windows.size}"
+            raise window_place.mistake(what, "write an advance above 0 and up to the size")
+    bounds = {column.name for column in by} & {column.name for column in WINDOW_BOUNDS}
+    if bounds:
+        do = "rename it with map_values first: '_window_start AS began'"
+        what = f"{', '.join(sorted(bounds))} is a grouping column, and the new windows have a column of that name"
+        raise place.mistake(what, do)
     return Lengths(kind, length, advance, grace)
 
 
 def join_lengths(within: object, place: Place) -> tuple[int, int, int]:
-    """How much earlier, and later, a right record may be than a left one, and the grace, in milliseconds."""
+    """How much earlier and later than the left record the right one may be, and the grace, in milliseconds."""
     if not isinstance(within, JoinWindows):
         do = 'write within=JoinWindows.of("10s", grace="1m")'
-        raise place.mistake("two streams are joined within a window of time, and none is given", do)
-    here = Place(f"JoinWindows of {place.node}", place.line)
-    before, after = (milliseconds(length, here, signed=True) for length in (within.before, within.after))
+        raise place.mistake("two streams are joined within a window, and within= is missing", do)
+    window_place = Place(f"JoinWindows of {place.node}", place.line)
+    before, after = (milliseconds(length, window_place, signed=True) for length in (within.before, within.after))
     if before + after < 0:
-        raise here.mistake(f"no time is from {before} ms before to {after} ms after", "make the window wider")
-    return before, after, window_grace(within.grace, here)
+        what = f"the window from {before} ms before to {after} ms after is empty"
+        raise window_place.mistake(what, "make the window wider")
+    return before, after, window_grace(within.grace, window_place)
 
 
 def window_grace(grace: str | None, place: Place) -> int:
     """How long windows stay open for late records, in milliseconds."""
     if grace is None:
-        do = 'write how long to wait for late records, as in grace="10s"; grace="0s" is not at all'
+        do = 'write how long windows wait for late records, such as grace="10s", or grace="0s"'
         raise place.mistake("grace is missing: without it no window would ever close", do)
     return milliseconds(grace, place)

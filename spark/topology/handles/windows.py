@@ -1,4 +1,4 @@
-"""Windows: how near two records of a join must be in time, and which times are aggregated together."""
+"""Windows of time, for joins of streams and for aggregates."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from spark.topology.calls import checks_calls
 @checks_calls
 @dataclass(frozen=True)
 class JoinWindows:
-    """From how much earlier to how much later than the left record the right one may be, both ends included.
+    """The window of a join: the right record may be from `before` earlier to `after` later than the left one.
 
-    `grace` is how far stream time may be beyond that before a record is late.
+    Both ends are included. A record is late once stream time has passed the window by more than `grace`.
     """
 
     before: str
@@ -23,9 +23,9 @@ class JoinWindows:
     def of(
         difference: str, *, before: str | None = None, after: str | None = None, grace: str | None = None
     ) -> JoinWindows:
-        """Windows of so much on both sides, such as "10s", unless `before` or `after` say otherwise.
+        """A window of `difference`, such as "10s", on both sides; `before` and `after` replace it on one side.
 
-        Either may be negative, as in `before="-5s"`: then the right record must be so much later at least.
+        Either may be negative: with `before="-5s"` the right record must be at least 5 seconds later.
         """
         return JoinWindows(before or difference, after or difference, grace)
 
@@ -33,9 +33,9 @@ class JoinWindows:
 @checks_calls
 @dataclass(frozen=True)
 class TimeWindows:
-    """Windows of one size, that begin every so often since 1970; their end is not part of them.
+    """Windows of one size that begin at multiples of `advance` since 1970. A window excludes its end.
 
-    `grace` is how far stream time may be beyond a window's end before records are late for it.
+    A record is late for a window once stream time has reached the window's end plus `grace`.
     """
 
     size: str
@@ -44,16 +44,16 @@ class TimeWindows:
 
     @staticmethod
     def of(size: str, *, advance: str | None = None, grace: str | None = None) -> TimeWindows:
-        """Windows one after the other, or, where they `advance` by less than their size, overlapping ones."""
+        """Tumbling windows; with an `advance` below the size, hopping windows, which overlap."""
         return TimeWindows(size, advance, grace)
 
 
 @checks_calls
 @dataclass(frozen=True)
 class SlidingWindows:
-    """The windows in which records differ by so much at most: those that end at a record, or begin behind one.
+    """Windows of length `difference` that end at a record, or begin one millisecond after one.
 
-    Both ends are part of them. `grace` is as in `TimeWindows`.
+    They include both ends. `grace` is as in `TimeWindows`.
     """
 
     difference: str
@@ -61,28 +61,28 @@ class SlidingWindows:
 
     @staticmethod
     def of(difference: str, *, grace: str | None = None) -> SlidingWindows:
-        """Windows of records that differ by at most this."""
+        """Windows of records whose event times differ by at most `difference`."""
         return SlidingWindows(difference, grace)
 
 
 @checks_calls
 @dataclass(frozen=True)
 class SessionWindows:
-    """Sessions: records of which each is no more than a gap behind another."""
+    """Sessions: records whose event times have no gap longer than `gap` between them."""
 
     gap: str
     grace: str | None
 
     @staticmethod
     def of(gap: str, *, grace: str | None = None) -> SessionWindows:
-        """Sessions that end after so much time without a record."""
+        """Sessions that end after a `gap` without a record."""
         return SessionWindows(gap, grace)
 
 
 @checks_calls
 @dataclass(frozen=True)
 class Suppressed:
-    """When the rows of windows are there."""
+    """When the rows of windows appear."""
 
     @staticmethod
     def until_window_closes() -> Suppressed:

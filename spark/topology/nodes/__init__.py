@@ -1,4 +1,4 @@
-"""The nodes of a plan: one file for each kind, with all that is true of that kind."""
+"""The nodes of a plan: one file for each kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: tuple[type[Node], ...] = (
     *(Scan, Records, Changes, Union, Explode, Latest, Select),
     *(Join, Lookup, StreamJoin, Aggregate, Window, ClosedSessions),
 )
-"""Every kind of node, as plans are read back from plain data."""
+"""Every kind of node; `Topology.from_dict` reads these."""
 
 __all__ = [
     "AddedColumns",

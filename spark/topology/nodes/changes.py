@@ -12,7 +12,7 @@ from spark.topology.nodes.scan import Scan
 
 @dataclass(frozen=True)
 class Changes(Unary):
-    """A stream: one record for every change of a row in a commit of a stored table. A deleted row has no value."""
+    """A stream: one record for every changed row of every commit of a stored table. A deleted row has no value."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -21,21 +21,21 @@ class Changes(Unary):
 
     @property
     def is_stream(self) -> bool:
-        """Changes are a stream."""
+        """True."""
         return True
 
     @property
     def of_changes(self) -> bool:
-        """It is one."""
+        """True."""
         return True
 
     @property
     def changelogs(self) -> tuple[Scan, ...]:
-        """The table whose changes it is."""
+        """The table."""
         return self.scans
 
-    def hides_time(self, stored: Set[Node]) -> Node | None:  # noqa: ARG002  # stored or not
-        """Its time advances by the records that the table was computed from."""
+    def time_hiding_stream(self, stored: Set[Node]) -> Node | None:  # noqa: ARG002  # stored or not
+        """Itself: records that change no row advance its stream time."""
         return self
 
     def unstored_lookup(self, stored: Set[Node]) -> Node | None:  # noqa: ARG002  # stored or not
@@ -43,39 +43,39 @@ class Changes(Unary):
         return None
 
     def stores_changes(self, stored: Set[Node]) -> bool:
-        """If it is stored itself: its table does not keep its changes for ever."""
+        """True if it is stored: the change feed of its table is not retained forever."""
         return self in stored
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:
-        """Only a stored table has a change feed."""
+        """Refuse a view: only a stored table has a change feed."""
         if self.source in stored:
             return None
-        return "a view has no changes of its own", "write .materialize(name) before .to_stream()"
+        return "a view has no change feed", "call .materialize(name) before .to_stream()"
 
     @property
     def title(self) -> str:
-        """The method, and the table."""
+        """The method and the table."""
         return f"to_stream of {self.source.title}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KTABLE-TOSTREAM"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a stream is none
-        """The table whose changes it is."""
+        """The table that has changed."""
         return f"the changes of {self.source.title}"
 
     @property
     def explained_sources(self) -> tuple[tuple[str, Node], ...]:
-        """None: the name says it."""
+        """None: the explanation names the table."""
         return ()
 
     @property
     def costs(self) -> Costs:
-        """The changes themselves."""
+        """The changes."""
         return tuple((scan, "the changes") for scan, _ in self.source.costs)
 
-    def pruned(self, read: Set[str]) -> Changes:  # noqa: ARG002  # a row that changed in any column is a record
-        """All columns are read."""
+    def pruned(self, read: Set[str]) -> Changes:  # noqa: ARG002  # a change of any column is a record
+        """The changes over all columns of the table."""
         return replace(self, source=self.source.pruned(names(self.source.columns)))

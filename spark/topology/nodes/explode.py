@@ -11,43 +11,44 @@ from spark.topology.nodes.node import AddedColumns, Unary, names
 
 @dataclass(frozen=True)
 class Explode(Unary):
-    """The records of a stream, one for each element of an array column, which holds the element then."""
+    """One record for every element of an array column of a stream. The column holds the element."""
 
     column: str
     columns: tuple[Column, ...]
 
     @property
     def is_stream(self) -> bool:
-        """It is one."""
+        """True."""
         return True
 
     @property
     def of_changes(self) -> bool:
-        """As its source."""
+        """True if its source is."""
         return self.source.of_changes
 
     @property
     def title(self) -> str:
-        """The method, its column, and the source."""
+        """The method, the column and the source."""
         return f"flat_map({self.column}) of {self.source.title}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KSTREAM-FLATMAP"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a stream is none
         """The column whose elements become records."""
-        return f"flat_map of every element of {self.column}"
+        return f"flat_map: one record for every element of {self.column}"
 
     def pruned(self, read: Set[str]) -> Explode:
-        """Its source without the columns that nothing reads; the array is always read."""
-        kept = read | set(self.key)
-        columns = tuple(column for column in self.columns if column.name in kept)
-        return replace(self, source=self.source.pruned(kept | {self.column}), columns=columns)
+        """The node without unread columns; the array is always read."""
+        read = read | set(self.key)
+        columns = tuple(column for column in self.columns if column.name in read)
+        return replace(self, source=self.source.pruned(read | {self.column}), columns=columns)
 
     def without(self, added: AddedColumns) -> Explode:
-        """Without the columns that its source was given since."""
-        was = self.source.without(added)
-        gone = names(self.source.columns) - names(was.columns) - {self.column}
-        return replace(self, source=was, columns=tuple(one for one in self.columns if one.name not in gone))
+        """The node without the columns that were added to its source."""
+        source = self.source.without(added)
+        removed = names(self.source.columns) - names(source.columns) - {self.column}
+        columns = tuple(column for column in self.columns if column.name not in removed)
+        return replace(self, source=source, columns=columns)

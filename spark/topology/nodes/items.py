@@ -1,4 +1,4 @@
-"""Items of a node's select list: (column, SQL expression), one for every column that the node has."""
+"""Items of a node's select list: (column, SQL expression) for every column of the node."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ Columns = tuple[Column, ...]
 
 
 def text_of(name: str, text: str) -> str:
-    """An item as one would write it."""
+    """An item as SQL text."""
     return text if text == quoted(name) else f"{text} AS {quoted(name)}"
 
 
-def kept(select: Items, columns: Columns, names: Set[str]) -> tuple[Items, Columns]:
-    """The items and columns of some names."""
-    return tuple(item for item in select if item[0] in names), tuple(one for one in columns if one.name in names)
+def selected(select: Items, columns: Columns, names: Set[str]) -> tuple[Items, Columns]:
+    """The items and columns with these names."""
+    return tuple(item for item in select if item[0] in names), tuple(c for c in columns if c.name in names)
 
 
 def without(select: Items, columns: Columns, texts: Set[str]) -> tuple[Items, Columns]:
-    """The items whose expression is none of some texts, and their columns."""
-    return kept(select, columns, {name for name, text in select if text not in texts})
+    """The items whose expression is not one of these texts, and their columns."""
+    return selected(select, columns, {name for name, text in select if text not in texts})
 
 
-def passed_on(side: str, columns: Columns, before: Columns) -> set[str]:
-    """The expressions that pass on a column which a source, or a side such as `left.`, did not have before."""
+def passed_through(side: str, columns: Columns, before: Columns) -> set[str]:
+    """The expressions that only name a column which the source (or the side, such as `left.`) did not have before."""
     added = {column.name for column in columns} - {column.name for column in before}
     return {f"{side}{quoted(name)}" for name in added}
 
 
 def columns_in(columns: Columns, *texts: str) -> set[str]:
-    """The columns whose name occurs in SQL texts: all that they read, maybe more."""
+    """The columns whose name occurs in SQL texts: at least all columns that the texts read."""
     found = names_in(*texts)
     return {column.name for column in columns if column.name.lower() in found}
 
 
 def columns_of_side(side: str, columns: Columns, select: Items) -> set[str]:
-    """The columns of a join's side that its expressions read; its name is written before each of them."""
+    """The columns of one side of a join that its expressions read, each qualified by the side's name."""
     names = set()
     for _, text in select:
         tokens = tokens_of(text)
-        for at, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
-            if at.is_name and at.name.lower() == side and dot.is_("."):
+        for qualifier, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            if qualifier.is_name and qualifier.name.lower() == side and dot.is_("."):
                 names.add(name.name.lower())
     return {column.name for column in columns if column.name.lower() in names}

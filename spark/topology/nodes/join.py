@@ -16,24 +16,24 @@ Drive = Literal["both", "left"]
 
 @dataclass(frozen=True)
 class Join(Joined):
-    """Every left row with the right row whose primary key its `on` expressions hold.
+    """Every left row with the right row whose primary key equals its `on` expressions.
 
     `on` are expressions over left columns, in the order of the right key; in an "outer" join they are the left key.
-    `drive` says whether changes of the right side are followed ("both"), or only the left side's ("left": the join is
-    lookup-only).
+    With `drive` "both", changes of either side update the table; with "left", only changes of the left side do, and the
+    right side is only looked up.
     """
 
     on: tuple[str, ...]
     drive: Drive = "both"
 
     @property
-    def followed(self) -> tuple[Node, ...]:
-        """The left side alone, where that drives alone."""
+    def driving_sources(self) -> tuple[Node, ...]:
+        """Both sides; only the left one with `drive` "left"."""
         return (self.left,) if self.drive == "left" else self.sources
 
     @property
-    def in_span_form(self) -> bool:
-        """Whether it is lookup-only: its rows depend on when they were looked up."""
+    def depends_on_spans(self) -> bool:
+        """True if the right side is only looked up: the result depends on when that was."""
         return self.drive == "left"
 
     @property
@@ -43,22 +43,22 @@ class Join(Joined):
 
     @property
     def equal_keys(self) -> bool:
-        """Whether the right side is looked up by the left side's own key."""
+        """True if the right side is looked up by the left side's key."""
         return self.on == tuple(quoted(column) for column in self.left.key)
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # stored or not
-        """What a lookup found is history: it could not be computed again."""
+        """Refuse a view that only looks its right side up: it cannot be computed again."""
         if self.drive == "both":
             return None
-        return 'a join with drive="left" is no view', "write .materialize(name) behind it"
+        return 'a join with drive="left" cannot be a view', "call .materialize(name) on it"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return f"KTABLE-{'' if self.equal_keys else 'FK-'}{'' if self.how == 'inner' else self.how.upper()}JOIN"
 
     def explain(self, global_tables: Set[str]) -> str:
-        """The kind, the lookup key, and who drives."""
+        """The kind, the lookup key, and which sides drive."""
         if isinstance(self.right, Scan) and self.right.table in global_tables:
             kind = "global-table"
         else:
@@ -68,14 +68,14 @@ class Join(Joined):
 
     @property
     def costs(self) -> Costs:
-        """Changed left rows are looked up; for changed right rows, those that look them up are found."""
+        """A lookup for every changed left row; for changed right rows, the left rows that look them up."""
         left, right = self.left.title, self.right.title
         looked_up = tuple((scan, f"{words}, each looked up once in {right}") for scan, words in self.left.costs)
         if self.how == "outer":
             back = f", each looked up once in {left}"
         elif self.drive == "left":
-            driven = "nothing; it is looked up, and its changes are not followed"
-            return (*looked_up, *((scan, driven) for scan, _ in self.right.costs))
+            nothing = "nothing: it is only looked up"
+            return (*looked_up, *((scan, nothing) for scan, _ in self.right.costs))
         elif self.equal_keys:
             back = f", and the rows of {left} with the same keys"
         else:

@@ -13,16 +13,16 @@ from spark.topology.nodes.node import AddedColumns, Binary
 How = Literal["inner", "left", "outer"]
 
 METHODS: dict[How, str] = {"inner": "join", "left": "left_join", "outer": "outer_join"}
-"""The methods of the handles, by what they do with a row that finds none."""
+"""The methods of the handles, by the kind of join."""
 
 
 @dataclass(frozen=True)
 class Joined(Binary):
     """Pairs of a left and a right row.
 
-    `how` says what a missing row means: "inner" has no row, "left" has one with nulls on the right, "outer" has one
-    where either side has one. `select` holds (column, expression over `left.` and `right.`) for every column of
-    `columns`, key columns first.
+    An "inner" join has a row for every pair; a "left" join also has a row, with nulls on the right, for every left row
+    without a pair; an "outer" join has one for every row of either side. `select` holds (column, expression over
+    `left.` and `right.`) for every column of `columns`, key columns first.
     """
 
     how: How
@@ -31,17 +31,17 @@ class Joined(Binary):
 
     @property
     def on_left(self) -> tuple[str, ...]:
-        """Further expressions over left columns that it reads."""
+        """Expressions over left columns that it reads beside the select list."""
         return ()
 
     @property
     def title(self) -> str:
-        """The method, and both sides."""
+        """The method and both sides."""
         return f"{METHODS[self.how]} of {self.left.title} with {self.right.title}"
 
     def pruned(self, read: Set[str]) -> Self:
-        """Both sides without the columns that nothing reads."""
-        select, columns = items.kept(self.select, self.columns, read | set(self.key))
+        """The join without unread columns."""
+        select, columns = items.selected(self.select, self.columns, read | set(self.key))
         left = items.columns_of_side("left", self.left.columns, select)
         left |= items.columns_in(self.left.columns, *self.on_left)
         right = items.columns_of_side("right", self.right.columns, select)
@@ -50,9 +50,9 @@ class Joined(Binary):
         )
 
     def without(self, added: AddedColumns) -> Self:
-        """Without the columns that pass on one that a side was given since."""
+        """The join without columns that only pass through a column that was added to a side."""
         left, right = self.left.without(added), self.right.without(added)
-        passed = items.passed_on("left.", self.left.columns, left.columns)
-        passed |= items.passed_on("right.", self.right.columns, right.columns)
-        select, columns = items.without(self.select, self.columns, passed)
+        added_texts = items.passed_through("left.", self.left.columns, left.columns)
+        added_texts |= items.passed_through("right.", self.right.columns, right.columns)
+        select, columns = items.without(self.select, self.columns, added_texts)
         return replace(self, left=left, right=right, select=select, columns=columns)

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from spark.topology.columns import Column
-from spark.topology.durations import written
+from spark.topology.durations import format_duration
 from spark.topology.nodes.node import Costs, Node, Unary
 from spark.topology.nodes.records import Records
 from spark.topology.nodes.select import Select
@@ -14,9 +14,10 @@ from spark.topology.nodes.select import Select
 
 @dataclass(frozen=True)
 class Latest(Unary):
-    """The newest record of every key of a stream; one without a value is no row.
+    """The newest record of every key of a stream. A newest record without a value deletes the row.
 
-    Newest is by offset. Where `history` (milliseconds) is given the table is versioned, and newest is by timestamp.
+    The newest record is the one with the greatest offset. With `history` (milliseconds) the table is versioned, and the
+    newest record is the one with the greatest timestamp.
     """
 
     history: int | None = None
@@ -28,24 +29,24 @@ class Latest(Unary):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether a key's newest record is among the new records of a span, if that has any of the key.
+        """True if a span that has records of a key contains the newest record of that key.
 
-        It need not be where timestamps decide, where several topics are merged, which have no order between them but
-        time, or where a stream took another key, whose records then come from several partitions: an order by arrival
-        would depend on when the ticks were. So would that of a stored stream, whose commits are its own steps, not
-        those that landed its records. The changes of a table are in the order of its commits.
+        This is false for a versioned table, for merged topics and for a stream with another key: their records are
+        ordered by time only, and an order by arrival would depend on when the ticks ran. It is false for a stored
+        stream too: its commits are its own steps, not the landing steps of its records. It is true for the changes of a
+        table, which are ordered by commit.
         """
         one_landing = len(self.scans) == 1 and self.scans[0].landing and not _has_other_key(self.source)
         return self.history is None and (self.source.of_changes or one_landing)
 
     @property
     def is_decoded_topic(self) -> bool:
-        """Whether it is a topic's table."""
+        """True if it is the table of a topic."""
         return isinstance(self.source, Records)
 
     @property
-    def reads_again(self) -> tuple[Node, ...]:
-        """The stream, for the keys of which it has new records."""
+    def rereads(self) -> tuple[Node, ...]:
+        """Its stream: it reads the earlier records of changed keys."""
         return self.sources
 
     def drops_records(self, stream_topics: Set[str]) -> bool:
@@ -53,39 +54,39 @@ class Latest(Unary):
         return any(not scan.landing or scan.table in stream_topics for scan in self.scans)
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # stored or not
-        """The changes of a table are not kept for ever."""
+        """Refuse a view of a table's changes: they are not retained."""
         if not self.source.of_changes:
             return None
-        what = "the newest changes of a table are no view: the changes are not kept for ever"
-        return what, "write .materialize(name) behind .to_table()"
+        what = "to_table() of a table's changes cannot be a view: the changes are not retained"
+        return what, "call .materialize(name) after .to_table()"
 
     @property
     def title(self) -> str:
-        """The topic, or the method and the stream."""
+        """The topic; otherwise the method and the stream."""
         return self.source.title if isinstance(self.source, Records) else f"to_table of {self.source.title}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KTABLE-SOURCE" if isinstance(self.source, Records) else "KSTREAM-TOTABLE"
 
     def explain(self, global_tables: Set[str]) -> str:
-        """What newest means here."""
-        of = f" of topic {self.title}" if isinstance(self.source, Records) else ""
+        """What the newest record is, and of which topic."""
+        topic = f" of topic {self.title}" if isinstance(self.source, Records) else ""
         kind = ", a global table" if self.title in global_tables else ""
-        kind += "" if self.history is None else f", by timestamp (versioned, history {written(self.history)})"
-        return f"the newest record of every key{of}{kind}"
+        kind += "" if self.history is None else f", by timestamp (versioned, history {format_duration(self.history)})"
+        return f"the newest record of every key{topic}{kind}"
 
     @property
     def explained_sources(self) -> tuple[tuple[str, Node], ...]:
-        """The stream, unless its name says it."""
+        """The stream, unless the explanation names it."""
         return () if isinstance(self.source, Records) else (("of", self.source),)
 
     @property
     def costs(self) -> Costs:
-        """The keys of the new records; where the newest may be an older one, a scan of the stream."""
-        again = "" if self.by_arrival else f", and a scan of {self.source.title} for all records that have them"
-        return tuple((scan, f"the keys of {words}{again}") for scan, words in self.source.costs)
+        """The keys of the new records, and a scan of the stream unless the newest record is always among them."""
+        rescan = "" if self.by_arrival else f", and a scan of {self.source.title} for all records that have them"
+        return tuple((scan, f"the keys of {words}{rescan}") for scan, words in self.source.costs)
 
 
 def _has_other_key(stream: Node) -> bool:

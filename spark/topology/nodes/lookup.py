@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 
-from spark.topology.durations import written
+from spark.topology.durations import format_duration
 from spark.topology.nodes import items
 from spark.topology.nodes.joined import Joined
 from spark.topology.nodes.latest import Latest
@@ -16,13 +16,13 @@ from spark.topology.nodes.select import Select
 
 @dataclass(frozen=True)
 class Lookup(Joined):
-    """Every record of a stream with the row of a table whose primary key its `on` expressions hold.
+    """Every record of a stream with the row of a table whose primary key equals its `on` expressions.
 
-    The records drive alone. Each sees the right table at the pin. Where the table holds the newest records of a stream
-    (`as_of`), it sees the table as it was at the record's own place in the merge order; of a versioned table, whose
-    `history` (milliseconds) is given, the row of its own event time. With `grace` (milliseconds) it looks that row up
-    when stream time reaches its own time and grace. A global table is `broadcast`: sent whole to every task.
-    `on` is as in a join of tables; `how` is "inner" or "left".
+    Only the stream drives. A record sees the table at the pin, with these exceptions. If the table holds the newest
+    records of a stream (`as_of`), a record sees the table as of its own place in the merge order. If the table is
+    versioned (`history`, in milliseconds), it sees the row that was valid at its own event time; with `grace`
+    (milliseconds), it looks that row up when stream time reaches its event time plus the grace. A global table is
+    `broadcast` to every task. `on` is as in a join of tables; `how` is "inner" or "left".
     """
 
     on: tuple[str, ...]
@@ -31,26 +31,26 @@ class Lookup(Joined):
     history: int | None = None
     grace: int | None = None
 
-    def over(self, change: Callable[[Node], Node]) -> Lookup:
-        """The same lookup over changed sources."""
+    def map_sources(self, change: Callable[[Node], Node]) -> Lookup:
+        """The lookup with its sources, and `as_of`, replaced by `change`."""
         as_of = None if self.as_of is None else change(self.as_of)
         return replace(self, left=change(self.left), right=change(self.right), as_of=as_of)
 
     @property
     def scans(self) -> tuple[Scan, ...]:
-        """Those of both sides, and of the stream whose newest records the right side holds."""
+        """The scans of both sides and of `as_of`."""
         return unique((*self.left.scans, *self.right.scans, *(self.as_of.scans if self.as_of is not None else ())))
 
     @property
-    def followed(self) -> tuple[Node, ...]:
-        """The stream."""
+    def driving_sources(self) -> tuple[Node, ...]:
+        """The left side."""
         return (self.left,)
 
     @property
     def versioned_lookups(self) -> tuple[Scan, ...]:
-        """The landing of the right side, if that is versioned, and those of the stream."""
-        here = self.as_of.drivers if self.history is not None and self.as_of is not None else ()
-        return unique((*here, *self.left.versioned_lookups))
+        """The landing of the right side if it is versioned, and those of the left side."""
+        own = self.as_of.drivers if self.history is not None and self.as_of is not None else ()
+        return unique((*own, *self.left.versioned_lookups))
 
     @property
     def on_left(self) -> tuple[str, ...]:
@@ -59,106 +59,104 @@ class Lookup(Joined):
 
     @property
     def is_stream(self) -> bool:
-        """It is one."""
+        """True."""
         return True
 
     @property
     def of_changes(self) -> bool:
-        """As the stream that looks up."""
+        """True if the left side is."""
         return self.left.of_changes
 
     @property
     def waits(self) -> bool:
-        """Whether it has a grace."""
+        """True if it has a grace."""
         return self.grace is not None
 
     @property
-    def reads_again(self) -> tuple[Node, ...]:
-        """The stream, for the records that wait."""
+    def rereads(self) -> tuple[Node, ...]:
+        """The left side, if it has a grace: it reads the waiting records again."""
         return (self.left,) if self.waits else ()
 
     @property
     def reads_in_order(self) -> tuple[Node, ...]:
-        """The stream, and the one whose newest records the right side holds."""
+        """The left side and `as_of`, if there is one."""
         return () if self.as_of is None else (self.left, self.as_of)
 
     def unstored_lookup(self, stored: Set[Node]) -> Node | None:
-        """Itself, unless it is stored."""
+        """Itself; None if it is stored."""
         return None if self in stored else self
 
     def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:
-        """A grace needs to know every advance of stream time."""
-        hides = self.left.hides_time(stored) if self.waits else None
-        if hides is not None:
-            what = (
-                f"grace= needs every advance of stream time, and {hides.title} does not keep those between its records"
-            )
-            yield what, "join the topic's stream with grace=, and filter or store behind that"
+        """Refuse a grace over a stored stream that does not store every advance of stream time."""
+        stream = self.left.time_hiding_stream(stored) if self.waits else None
+        if stream is not None:
+            what = f"grace= needs every advance of stream time, and {stream.title} stores only those of its own records"
+            yield what, "join the topic's stream with grace= first, and filter or store the result"
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # stored or not
-        """Which records have waited long enough depends on the spans."""
-        return ("a join with grace= is no view", "write .materialize(name) behind it") if self.waits else None
+        """Refuse a view with a grace: which records wait depends on the spans."""
+        return ("a join with grace= cannot be a view", "call .materialize(name) on it") if self.waits else None
 
     def bound(self, below: Callable[[Node], Node]) -> Node:
-        """The lookup over stored tables. A view of the right side is computed, stored or not, from what feeds it."""
+        """The lookup over stored tables. A view on the right side stays a view, even if it is also stored."""
         if self.as_of is None:
-            return self.over(below)
+            return self.map_sources(below)
         as_of = below(self.as_of)
         if self.history is None and not Latest(as_of).by_arrival:
-            # A stored stream's records may be older than those that it had before.
+            # A stored stream may append records that are older than the ones it has.
             return replace(self, left=below(self.left), right=below(self.right), as_of=None)
 
         def view(right: Node) -> Node:
-            return right.over(view) if isinstance(right, Select) else below(right)
+            return right.map_sources(view) if isinstance(right, Select) else below(right)
 
         return replace(self, left=below(self.left), right=view(self.right), as_of=as_of)
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return f"KSTREAM-{'GLOBALTABLE-' if self.broadcast else ''}{'' if self.how == 'inner' else 'LEFT'}JOIN"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # the node itself knows
-        """The kind, the lookup key, and as of when a record sees the table."""
+        """The kind, the lookup key, and the version of the table that a record sees."""
         kind = "stream-global" if self.broadcast else "stream-table"
-        return f"{kind} {self.how} join on {', '.join(self.on)}, {self.right.title} {self._seen}"
+        return f"{kind} {self.how} join on {', '.join(self.on)}, {self.right.title} {self._explain_version}"
 
     @property
-    def _seen(self) -> str:
+    def _explain_version(self) -> str:
         if self.as_of is None:
-            return "at the pin"
+            return "read at the pin"
         if self.history is None:
-            return "as it was at the record's place"
-        back = written(self.history)
-        seen = f"as of the record's event time, no further back than {back} before the table's own time"
+            return "as of the record's place in the merge order"
+        back = format_duration(self.history)
+        version = f"as of the record's event time, at most {back} before table time"
         if self.grace is None:
-            return seen
-        wait = written(self.grace)
+            return version
+        wait = format_duration(self.grace)
         return (
-            f"{seen}; looked up when stream time reaches the record's time and {wait} of grace; "
-            f"kept: nothing, who waits follows from stream time; reads records of the last {wait} again"
+            f"{version}; looked up when stream time reaches the record's event time plus {wait} of grace; "
+            f"state: none; the records of the last {wait} are read again"
         )
 
     @property
     def costs(self) -> Costs:
-        """Every record is looked up once."""
+        """One lookup for every new record."""
         looked_up = (*self.right.scans, *(self.as_of.scans if self.as_of is not None else ()))
-        back = f", and the records of {written(self.grace)} before them" if self.grace is not None else ""
-        again = f"{back}, each looked up once in {self.right.title}"
+        waiting = f", and the records of {format_duration(self.grace)} before them" if self.grace is not None else ""
+        lookups = f"{waiting}, each looked up once in {self.right.title}"
         if self.history is not None:
-            again += "; of one that is older than the row there, all records of its key"
+            lookups += "; for a record older than the stored row, all records of its key"
         return (
-            *((scan, words + again) for scan, words in self.left.costs),
-            *((scan, "nothing by itself; it is looked up") for scan in unique(looked_up)),
+            *((scan, words + lookups) for scan, words in self.left.costs),
+            *((scan, "nothing: it is only looked up") for scan in unique(looked_up)),
         )
 
     def pruned(self, read: Set[str]) -> Lookup:
-        """Both sides without the columns that nothing reads."""
-        found = super().pruned(read)
-        right = items.columns_of_side("right", self.right.columns, found.select)
-        return replace(found, as_of=None if self.as_of is None else self.as_of.pruned(right))
+        """The lookup without unread columns."""
+        pruned = super().pruned(read)
+        right = items.columns_of_side("right", self.right.columns, pruned.select)
+        return replace(pruned, as_of=None if self.as_of is None else self.as_of.pruned(right))
 
     def without(self, added: AddedColumns) -> Lookup:
-        """Without the columns that pass on one that a side was given since."""
+        """The lookup without columns that only pass through a column that was added to a side."""
         as_of = None if self.as_of is None else self.as_of.without(added)
         return replace(super().without(added), as_of=as_of)

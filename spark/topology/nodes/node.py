@@ -1,4 +1,4 @@
-"""What every node of a plan has: its sources, its key and columns, its name, and what a change of an input costs."""
+"""The base of every node of a plan: sources, key, columns, title, and the cost of a change of an input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spark.topology.nodes.scan import Scan
 
 Costs = tuple[tuple["Scan", str], ...]
-"""What a change of each stored input makes a step read, in words."""
+"""For each stored input, what a step reads after a change of it, in words."""
 
 AddedColumns = Mapping[str, Set[str]]
 """By input, the columns that were added to it."""
@@ -21,9 +21,9 @@ AddedColumns = Mapping[str, Set[str]]
 
 @dataclass(frozen=True)
 class Node(ABC):
-    """An operator of a plan over its sources. Frozen: a plan prints, hashes and compares.
+    """An operator of a plan over its sources. It is immutable, and can be printed, hashed and compared.
 
-    `line` is where the user wrote it. It never compares: the same question asked twice is one question.
+    `line` is where the user wrote it. Comparisons ignore it: the same plan written on two lines is one plan.
     """
 
     line: Line | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -46,8 +46,8 @@ class Node(ABC):
         """The nodes that it reads, left to right."""
 
     @abstractmethod
-    def over(self, change: Callable[[Node], Node]) -> Node:
-        """The same node over changed sources."""
+    def map_sources(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each source replaced by `change(source)`."""
 
     @property
     def scans(self) -> tuple[Scan, ...]:
@@ -55,87 +55,87 @@ class Node(ABC):
         return unique(scan for source in self.sources for scan in source.scans)
 
     @property
-    def followed(self) -> tuple[Node, ...]:
-        """The sources whose changes are followed; any other is only looked up."""
+    def driving_sources(self) -> tuple[Node, ...]:
+        """The sources whose changes a step processes; any other source is only looked up."""
         return self.sources
 
     @property
     def drivers(self) -> tuple[Scan, ...]:
-        """The stored inputs whose changes are followed."""
-        return unique(scan for source in self.followed for scan in source.drivers)
+        """The stored inputs whose changes a step processes."""
+        return unique(scan for source in self.driving_sources for scan in source.drivers)
 
     @property
     def changelogs(self) -> tuple[Scan, ...]:
-        """The stored tables of which the plan reads every change, from the first on: those behind `to_stream`."""
+        """The stored tables whose changes the plan reads as a stream (`to_stream`), from the first one on."""
         return unique(scan for source in self.sources for scan in source.changelogs)
 
     @property
     def versioned_lookups(self) -> tuple[Scan, ...]:
-        """The landings of the versioned tables that a stream looks up."""
+        """The landings of the versioned tables in which a stream looks rows up."""
         return unique(scan for source in self.sources for scan in source.versioned_lookups)
 
     # Kind.
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is records in their own right, not rows by key."""
+        """True if it is a stream of records; false if it is a table, with one row per key."""
         return False
 
     @property
-    def keeps_time(self) -> bool:
-        """Whether its rows depend on stream time, which goes on from span to span."""
+    def uses_stream_time(self) -> bool:
+        """True if its rows depend on stream time, which each commit stores."""
         return self.is_stream
 
     @property
-    def in_span_form(self) -> bool:
-        """Whether its rows depend on the spans in which they were computed."""
-        return self.keeps_time
+    def depends_on_spans(self) -> bool:
+        """True if its rows depend on the spans in which they were computed."""
+        return self.uses_stream_time
 
     @property
     def of_changes(self) -> bool:
-        """Whether a stream is, or comes of, the changes of a table."""
+        """True if a stream consists of, or derives from, the changes of a table."""
         return False
 
     @property
     def is_decoded_topic(self) -> bool:
-        """Whether it is a topic's records as they were decoded, with no expression in between."""
+        """True if its rows are decoded records of a topic, without any expression of the user."""
         return False
 
     @property
     def has_change_feed(self) -> bool:
-        """Whether a change feed holds the rows that it had before a span, so that they are cheap to read."""
+        """True if a change feed has its rows from before a span, which makes them cheap to read."""
         return False
 
     @property
     def aggregates(self) -> bool:
-        """Whether its rows are, or come of, aggregates: their floating-point sums depend on the order of additions."""
+        """True if its rows derive from aggregates, whose floating-point sums depend on the order of additions."""
         return any(source.aggregates for source in self.sources)
 
     # What must be stored.
 
     @property
-    def reads_again(self) -> tuple[Node, ...]:
+    def rereads(self) -> tuple[Node, ...]:
         """The streams whose earlier records it reads again."""
         return ()
 
     @property
     def reads_in_order(self) -> tuple[Node, ...]:
-        """The streams of which it needs each record's place in the order of time."""
+        """The streams whose records it processes in the merge order."""
         return ()
 
     @property
     def waits(self) -> bool:
-        """Whether its records wait for stream time before they look a row up."""
+        """True if its records wait for stream time before they look a row up."""
         return False
 
     @property
     def emits_unpaired(self) -> bool:
-        """Whether it emits records without a pair when time closes them, out of the order of the others."""
+        """True if it emits a record without a partner once stream time closes it, out of the merge order."""
         return False
 
     @property
     def omits_records(self) -> bool:
-        """Whether a stream may have no record where its source has one."""
+        """True if a record of the source may produce no record."""
         return True
 
     def drops_records(self, stream_topics: Set[str]) -> bool:
@@ -144,7 +144,7 @@ class Node(ABC):
         `stream_topics` are the landings of the topics that were declared as streams. The table of a topic drops none:
         its landing has records without a key in quarantine.
         """
-        return not self.keeps_time and any(source.drops_records(stream_topics) for source in self.sources)
+        return not self.uses_stream_time and any(source.drops_records(stream_topics) for source in self.sources)
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -152,36 +152,36 @@ class Node(ABC):
         return ()
 
     def origin(self, which: Callable[[Node], bool]) -> Node | None:
-        """The first node of some kind that a stream is, or comes from; None where there is none."""
+        """The first node, from this stream upwards, for which `which` is true; None if there is none."""
         if which(self):
             return self
-        found = (source.origin(which) for source in self.followed if source.is_stream)
-        return next((one for one in found if one is not None), None)
+        origins = (source.origin(which) for source in self.driving_sources if source.is_stream)
+        return next((node for node in origins if node is not None), None)
 
-    def hides_time(self, stored: Set[Node]) -> Node | None:
-        """A stored stream that a stream comes from, and whose time advances without a record; None: there is none."""
+    def time_hiding_stream(self, stored: Set[Node]) -> Node | None:
+        """A stored stream, from this stream upwards, that does not store every advance of stream time; None if none."""
         if self in stored and self.origin(lambda node: node.omits_records) is not None:
             return self
-        found = (source.hides_time(stored) for source in self.sources if source.is_stream)
-        return next((one for one in found if one is not None), None)
+        streams = (source.time_hiding_stream(stored) for source in self.sources if source.is_stream)
+        return next((node for node in streams if node is not None), None)
 
     def unstored_lookup(self, stored: Set[Node]) -> Node | None:
-        """A lookup that a stream comes from, and that no table stores; None where there is none."""
+        """A lookup, from this stream upwards, that is not stored; None if there is none."""
         if self in stored:
             return None
-        found = (source.unstored_lookup(stored) for source in self.sources if source.is_stream)
-        return next((one for one in found if one is not None), None)
+        lookups = (source.unstored_lookup(stored) for source in self.sources if source.is_stream)
+        return next((node for node in lookups if node is not None), None)
 
     def stores_changes(self, stored: Set[Node]) -> bool:
-        """Whether a stream, or one that it comes from, is stored."""
+        """True if this stream, or one that it derives from, is stored."""
         return self in stored or any(source.stores_changes(stored) for source in self.sources)
 
-    def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:  # noqa: ARG002  # a node's own rules
-        """What is wrong with it whether it is stored or not, and what to do; `stored` are the plans of tables."""
+    def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:  # noqa: ARG002  # for overrides
+        """Errors of the node, stored or not: what is wrong, and what to do. `stored` are the plans of stored tables."""
         return ()
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # as above
-        """Why it cannot be computed when it is read, so that it must be stored, and what to do; None if it can."""
+        """Why it must be stored instead of being computed when it is read, and what to do; None if it can be a view."""
         return None
 
     def stored_form(self) -> Node:
@@ -190,64 +190,64 @@ class Node(ABC):
 
     @property
     def closes_windows(self) -> bool:
-        """Whether its rows are those of windows which stream time has closed."""
+        """True if its rows are windows that stream time has closed."""
         return False
 
     def bound(self, below: Callable[[Node], Node]) -> Node:
-        """The plan over stored tables: `below` gives the scan, or the bound plan, of each source."""
-        return self.over(below)
+        """The plan over stored tables: `below` returns the scan, or the bound plan, of a source."""
+        return self.map_sources(below)
 
     # Words.
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     @property
     @abstractmethod
     def kafka_name(self) -> str:
-        """What Kafka Streams calls the processor."""
+        """The processor's name in Kafka Streams."""
 
     @abstractmethod
     def explain(self, global_tables: Set[str]) -> str:
-        """What it does, in words. `global_tables` are the names of those that were declared as such."""
+        """What it does, in words. `global_tables` are the names of the global tables."""
 
     @property
     def explained_sources(self) -> tuple[tuple[str, Node], ...]:
-        """The sources that `describe` shows below it, each with its label."""
+        """The sources that `describe` shows below the node, each with its label."""
         return tuple(("of", source) for source in self.sources)
 
     @property
     @abstractmethod
     def costs(self) -> Costs:
-        """What a change of each stored input makes a step read, in words."""
+        """For each stored input, what a step reads after a change of it, in words."""
 
     # Columns.
 
     def minimal(self) -> Node:
-        """The plan without the columns that nothing reads: what its rows depend on. All of its own are stored."""
+        """The plan without unread columns below the root: exactly what its rows depend on."""
         return self.pruned(names(self.columns))
 
     @abstractmethod
     def pruned(self, read: Set[str]) -> Node:
-        """The plan without the columns that nothing reads; of its own it keeps the key and those in `read`."""
+        """The plan without unread columns; the root has the key and the columns in `read`."""
 
     @abstractmethod
     def without(self, added: AddedColumns) -> Node:
-        """The plan as it was before columns were added to its inputs, and passed on under whatever name.
+        """The plan as it was before columns were added to its inputs, without the columns that pass them through.
 
-        An expression over an added column stays as it is: such a plan never was.
+        An expression over an added column stays, so that the result equals no former plan.
         """
 
     def anonymous(self) -> Node:
-        """The plan without the columns that its inputs have, and that filters of them merely pass on."""
-        return self.over(lambda source: source.anonymous())
+        """The plan without the columns of its inputs, and of filters that pass all of them through."""
+        return self.map_sources(lambda source: source.anonymous())
 
 
 @dataclass(frozen=True)
 class Unary(Node):
-    """A node over one source, whose key it has."""
+    """A node over one source, with the key of that source."""
 
     source: Node
 
@@ -258,30 +258,30 @@ class Unary(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
-        """The one source."""
+        """The source."""
         return (self.source,)
 
-    def over(self, change: Callable[[Node], Node]) -> Self:
-        """The same node over a changed source."""
+    def map_sources(self, change: Callable[[Node], Node]) -> Self:
+        """The node with its source replaced by `change(source)`."""
         return replace(self, source=change(self.source))
 
     @property
     def costs(self) -> Costs:
-        """Those of the source."""
+        """The costs of the source."""
         return self.source.costs
 
     def pruned(self, read: Set[str]) -> Self:
-        """The plan without the columns that nothing reads."""
+        """The plan without unread columns."""
         return replace(self, source=self.source.pruned(read | set(self.key)))
 
     def without(self, added: AddedColumns) -> Self:
         """The plan as it was before columns were added to its inputs."""
-        return self.over(lambda source: source.without(added))
+        return self.map_sources(lambda source: source.without(added))
 
 
 @dataclass(frozen=True)
 class Binary(Node):
-    """A node over two sources, which has the key of the left one."""
+    """A node over two sources, with the key of the left one."""
 
     left: Node
     right: Node
@@ -293,11 +293,11 @@ class Binary(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
-        """The left and the right one."""
+        """The left and the right source."""
         return (self.left, self.right)
 
-    def over(self, change: Callable[[Node], Node]) -> Self:
-        """The same node over changed sources."""
+    def map_sources(self, change: Callable[[Node], Node]) -> Self:
+        """The node with each source replaced by `change(source)`."""
         return replace(self, left=change(self.left), right=change(self.right))
 
     @property
@@ -307,7 +307,7 @@ class Binary(Node):
 
 
 def unique(scans: Iterable[Scan]) -> tuple[Scan, ...]:
-    """Each scan once, in the order of their first."""
+    """Each scan once, in the order of first occurrence."""
     return tuple(dict.fromkeys(scans))
 
 
@@ -316,8 +316,8 @@ def names(columns: Iterable[Column]) -> set[str]:
     return {column.name for column in columns}
 
 
-def kept_changes_mistake(node: Node, stored: Set[Node], reads: str) -> Iterable[tuple[str, str]]:
-    """What is wrong where a node reads a table's changes again, which are not kept for ever."""
+def unretained_changes(node: Node, stored: Set[Node], reads: str) -> Iterable[tuple[str, str]]:
+    """Refuse a node that reads a table's changes again if no table stores them as a stream."""
     if any(stream.of_changes and not stream.stores_changes(stored) for stream in node.sources):
-        what = f"a table's changes are not kept for ever, and {reads} them again"
-        yield what, "write .materialize(name) behind .to_stream()"
+        what = f"the changes of a table are not retained, and {reads} them again"
+        yield what, "call .materialize(name) after .to_stream()"

@@ -12,10 +12,10 @@ from spark.topology.nodes.scan import LANDING, Scan
 
 @dataclass(frozen=True)
 class Records(Node):
-    """A stream: the records of a landing, or of a stored stream, each in its own right.
+    """The records of a landing or of a stored stream.
 
-    A record without a value is null in every value column. The records of a stored stream may be the changes of a table
-    (`of_changes`), in the order of its commits.
+    In a record without a value, every value column is null. `of_changes` is true for a stored stream of a table's
+    changes, which are in the order of the table's commits.
     """
 
     source: Scan
@@ -33,48 +33,48 @@ class Records(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
-        """The landing, or the stored stream."""
+        """The landing or the stored stream."""
         return (self.source,)
 
-    def over(self, change: Callable[[Node], Node]) -> Node:  # noqa: ARG002  # they are bound to where they are stored
+    def map_sources(self, change: Callable[[Node], Node]) -> Node:  # noqa: ARG002  # its scan is not replaced
         """Itself."""
         return self
 
     @property
     def is_stream(self) -> bool:
-        """Records are a stream."""
+        """True."""
         return True
 
     @property
     def omits_records(self) -> bool:
-        """All that landed are there."""
+        """False: it has every landed record."""
         return False
 
     @property
     def title(self) -> str:
-        """The topic, or the stored stream."""
+        """The topic or the stored stream."""
         return self.source.table.removeprefix(LANDING)
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KSTREAM-SOURCE"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a stream is none
-        """The topic, or the stored stream."""
+        """The topic or the stored stream."""
         return f"the records of {'topic' if self.source.landing else 'stream'} {self.title}"
 
     @property
     def explained_sources(self) -> tuple[tuple[str, Node], ...]:
-        """None: the name says it."""
+        """None: the explanation names the stream."""
         return ()
 
     @property
     def costs(self) -> Costs:
-        """The records themselves."""
+        """The new records."""
         return ((self.source, "the new records"),)
 
-    def pruned(self, read: Set[str]) -> Node:  # noqa: ARG002  # what has landed is the landing's business
+    def pruned(self, read: Set[str]) -> Node:  # noqa: ARG002  # a landing has all columns
         """Itself."""
         return self
 
@@ -83,5 +83,5 @@ class Records(Node):
         return replace(self, source=self.source.without(added))
 
     def anonymous(self) -> Node:
-        """The records of a landing by its name alone."""
+        """The records of a landing without its columns."""
         return replace(self, source=self.source.anonymous())

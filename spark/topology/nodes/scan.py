@@ -14,9 +14,9 @@ LANDING = "_landing/"
 
 @dataclass(frozen=True)
 class Scan(Node):
-    """The rows of a stored table or, if it is `appended` to, the records of a stream: a landing (`_landing/<topic>`).
+    """The rows of a stored table; with `appended`, the records of a stored stream or of a landing (`_landing/<topic>`).
 
-    `by_time`: they are rows of windows, each of which was written when stream time closed its window.
+    `by_time` is true for rows of windows that were written when stream time closed their window.
     """
 
     table: str
@@ -27,15 +27,15 @@ class Scan(Node):
 
     @property
     def landing(self) -> bool:
-        """Whether it is the records of a topic, as they landed."""
+        """True if the table is a landing."""
         return self.table.startswith(LANDING)
 
     @property
     def sources(self) -> tuple[Node, ...]:
-        """None: a stored table is where a plan ends."""
+        """None: a stored table is a leaf of the plan."""
         return ()
 
-    def over(self, change: Callable[[Node], Node]) -> Node:  # noqa: ARG002  # it has no source
+    def map_sources(self, change: Callable[[Node], Node]) -> Node:  # noqa: ARG002  # it has no source
         """Itself."""
         return self
 
@@ -51,7 +51,7 @@ class Scan(Node):
 
     @property
     def has_change_feed(self) -> bool:
-        """A stored table has one."""
+        """True."""
         return True
 
     @property
@@ -61,7 +61,7 @@ class Scan(Node):
 
     @property
     def kafka_name(self) -> str:
-        """A stored table is the output of another processor."""
+        """The processor's name in Kafka Streams."""
         return "KTABLE-SOURCE"
 
     def explain(self, global_tables: Set[str]) -> str:
@@ -70,10 +70,10 @@ class Scan(Node):
 
     @property
     def costs(self) -> Costs:
-        """The change itself."""
+        """The changed keys."""
         return ((self, "the changed keys"),)
 
-    def pruned(self, read: Set[str]) -> Node:  # noqa: ARG002  # what a table stores is its own plan's business
+    def pruned(self, read: Set[str]) -> Node:  # noqa: ARG002  # a stored table has all columns
         """Itself."""
         return self
 
@@ -82,5 +82,5 @@ class Scan(Node):
         return replace(self, columns=tuple(one for one in self.columns if one.name not in added.get(self.table, ())))
 
     def anonymous(self) -> Scan:
-        """The table by its name alone."""
+        """The table without its columns."""
         return replace(self, columns=())

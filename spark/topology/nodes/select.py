@@ -15,10 +15,10 @@ _KAFKA = {"select_key": "KEY-SELECT", "map_values": "MAPVALUES", "filter": "FILT
 
 @dataclass(frozen=True)
 class Select(Unary):
-    """The rows where a condition is true, with value columns computed from them; the key is passed through.
+    """The rows for which the condition `where` is true, with computed value columns; the key is passed through.
 
-    `select` holds (column, expression) for every column of `columns`, key columns first. A stream may take another
-    key: `rekeyed` names its columns.
+    `select` holds (column, expression) for every column of `columns`, key columns first. `rekeyed` holds the columns of
+    a stream's new key.
     """
 
     select: tuple[tuple[str, str], ...]
@@ -33,67 +33,67 @@ class Select(Unary):
 
     @property
     def is_stream(self) -> bool:
-        """As its source."""
+        """True if its source is."""
         return self.source.is_stream
 
     @property
     def of_changes(self) -> bool:
-        """As its source."""
+        """True if its source is."""
         return self.source.of_changes
 
     @property
     def has_change_feed(self) -> bool:
-        """As its source: the rows before a span are computed from those of the source."""
+        """True if its source has one: the rows before a span are computed from the rows of the source."""
         return self.source.has_change_feed
 
     @property
     def omits_records(self) -> bool:
-        """A filter does."""
+        """True if it has a condition."""
         return self.where is not None
 
     @property
     def closes_windows(self) -> bool:
-        """As its source."""
+        """True if its source does."""
         return self.source.closes_windows
 
     @property
     def method(self) -> str:
-        """The method that wrote it."""
+        """The method that created it."""
         if self.rekeyed is not None:
             return "select_key"
         return "map_values" if self.where is None else "filter"
 
     @property
     def title(self) -> str:
-        """The method, and the source."""
+        """The method and the source."""
         return f"{self.method} of {self.source.title}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return f"{'KSTREAM' if self.is_stream else 'KTABLE'}-{_KAFKA[self.method]}"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a view is none
         """The condition, the new key, or the computed columns."""
         computed = ", ".join(items.text_of(name, text) for name, text in self.select[len(self.key) :])
-        what = self.where if self.where is not None else ", ".join(self.rekeyed) if self.rekeyed else computed
-        return f"{self.method} {what}"
+        arguments = self.where if self.where is not None else ", ".join(self.rekeyed) if self.rekeyed else computed
+        return f"{self.method} {arguments}"
 
     def pruned(self, read: Set[str]) -> Select:
-        """Without the columns that nothing reads, and its source without those that then nothing reads."""
-        select, columns = items.kept(self.select, self.columns, read | set(self.key))
-        below = items.columns_in(self.source.columns, *(text for _, text in select), self.where or "")
-        return replace(self, source=self.source.pruned(below), select=select, columns=columns)
+        """The node without unread columns, and its source without the columns that are then unread."""
+        select, columns = items.selected(self.select, self.columns, read | set(self.key))
+        source_columns = items.columns_in(self.source.columns, *(text for _, text in select), self.where or "")
+        return replace(self, source=self.source.pruned(source_columns), select=select, columns=columns)
 
     def without(self, added: AddedColumns) -> Select:
-        """Without the columns that pass on one that its source was given since."""
-        was = self.source.without(added)
-        passed = items.passed_on("", self.source.columns, was.columns)
-        select, columns = items.without(self.select, self.columns, passed)
-        return replace(self, source=was, select=select, columns=columns)
+        """The node without columns that only pass through a column that was added to its source."""
+        source = self.source.without(added)
+        added_texts = items.passed_through("", self.source.columns, source.columns)
+        select, columns = items.without(self.select, self.columns, added_texts)
+        return replace(self, source=source, select=select, columns=columns)
 
     def anonymous(self) -> Node:
-        """A filter that passes all columns on, by its condition alone."""
+        """The node; a filter that passes all columns through is its condition alone."""
         source = self.source.anonymous()
         if self.where is not None and all(text == quoted(name) for name, text in self.select):
             return replace(self, source=source, select=(), columns=())

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from spark.topology.durations import written
+from spark.topology.durations import format_duration
 from spark.topology.nodes.joined import Joined
-from spark.topology.nodes.node import Costs, Node, kept_changes_mistake
+from spark.topology.nodes.node import Costs, Node, unretained_changes
 
 
 @dataclass(frozen=True)
 class StreamJoin(Joined):
-    """Every pair of records of two streams that have equal keys, and event times near each other.
+    """Every pair of records of two streams with equal keys and event times within a window.
 
-    A right record's event time is from `before` earlier to `after` later than the left one's. A record is open while
-    its time, plus what its side may have to wait for, plus `grace`, is at or after stream time; all in milliseconds. A
-    record of an outer side that found no pair has a row of its own once it is closed.
+    The event time of the right record is from `before` earlier to `after` later than that of the left one. A record is
+    open until stream time passes its event time plus the longest wait for a partner plus `grace`. All lengths are in
+    milliseconds. A record of an outer side without a partner has a row of its own once it is closed.
     """
 
     before: int
@@ -25,12 +25,12 @@ class StreamJoin(Joined):
 
     @property
     def is_stream(self) -> bool:
-        """It is one."""
+        """True."""
         return True
 
     @property
     def emits_unpaired(self) -> bool:
-        """Unless it is an inner join."""
+        """True unless it is an inner join."""
         return self.how != "inner"
 
     @property
@@ -39,8 +39,8 @@ class StreamJoin(Joined):
         return ("_left", "_right")
 
     @property
-    def reads_again(self) -> tuple[Node, ...]:
-        """Both sides, for records that are still open."""
+    def rereads(self) -> tuple[Node, ...]:
+        """Both sides: it reads open records again."""
         return self.sources
 
     @property
@@ -50,30 +50,31 @@ class StreamJoin(Joined):
 
     @property
     def reads_back(self) -> int:
-        """How far back in stream time it reads records again, in milliseconds."""
+        """How far before stream time an open record can be, in milliseconds."""
         return max(self.before, self.after, 0) + self.grace
 
     def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:
-        """A table's changes are not kept for ever."""
-        return kept_changes_mistake(self, stored, "a join of streams reads")
+        """Refuse changes of a table that are not retained."""
+        return unretained_changes(self, stored, "a join of streams reads")
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:  # noqa: ARG002  # stored or not
-        """What it emitted is a part of what it reads."""
-        return "a join of two streams is no view", "write .materialize(name) behind it"
+        """Refuse a view: the join reads the records that it emitted before."""
+        return "a join of two streams cannot be a view", "call .materialize(name) on it"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KSTREAM-JOINTHIS"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a stream is none
-        """Its windows, and how far back it reads."""
-        near = f"from {written(self.before)} before to {written(self.after)} after, grace {written(self.grace)}"
-        back = written(self.reads_back)
-        return f"stream-stream {self.how} join on {', '.join(self.key)}, {near}; reads records of the last {back} again"
+        """The window, and how far back it reads."""
+        before, after, grace, back = map(format_duration, (self.before, self.after, self.grace, self.reads_back))
+        window = f"from {before} before to {after} after, grace {grace}"
+        on = f"stream-stream {self.how} join on {', '.join(self.key)}"
+        return f"{on}, {window}; the records of the last {back} are read again"
 
     @property
     def costs(self) -> Costs:
-        """New records, and older ones of both sides that may be open."""
-        back = f", and the records of {written(self.reads_back)} before them"
+        """The new records, and older records of both sides that may be open."""
+        back = f", and the records of {format_duration(self.reads_back)} before them"
         return tuple((scan, words + back) for side in self.sources for scan, words in side.costs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spark.topology.columns import Column
 from spark.topology.nodes.node import AddedColumns, Binary, Costs
@@ -20,38 +20,37 @@ class Union(Binary):
 
     @property
     def is_stream(self) -> bool:
-        """It is one."""
+        """True."""
         return True
 
     @property
     def omits_records(self) -> bool:
-        """All of both sides are there."""
+        """False: it has every record of both sides."""
         return False
 
     @property
     def title(self) -> str:
-        """The method, and both sides."""
+        """The method and both sides."""
         return f"merge of {self.left.title} and {self.right.title}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KSTREAM-MERGE"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a stream is none
-        """The sides are shown below it."""
-        return "the records of both"
+        """What it does; `describe` shows the streams below it."""
+        return "the records of both streams"
 
     @property
     def costs(self) -> Costs:
-        """Those of both sides."""
+        """The costs of both sides."""
         return self.left.costs + self.right.costs
 
     def pruned(self, read: Set[str]) -> Union:
-        """Both sides without the columns that nothing reads."""
-        kept = read | set(self.key)
-        return replace(self, left=self.left.pruned(kept), right=self.right.pruned(kept))
+        """The node without unread columns."""
+        return self.map_sources(lambda source: source.pruned(read | set(self.key)))
 
     def without(self, added: AddedColumns) -> Union:
-        """Both sides as they were."""
-        return self.over(lambda source: source.without(added))
+        """The node without the columns that were added to its sides."""
+        return self.map_sources(lambda source: source.without(added))

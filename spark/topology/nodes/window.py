@@ -3,145 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from spark.topology.columns import WINDOW_BOUNDS, Column
-from spark.topology.durations import written
-from spark.topology.errors import Place
+from spark.topology.columns import WINDOW_BOUNDS
+from spark.topology.durations import format_duration
 from spark.topology.nodes import items
-from spark.topology.nodes.node import Costs, Node, Unary, kept_changes_mistake
-from spark.topology.sql.fold import Fold, fold_of
+from spark.topology.nodes.grouped import Grouped
+from spark.topology.nodes.node import Costs, Node, unretained_changes
 
 WindowKind = Literal["time", "sliding", "session"]
 
 
 @dataclass(frozen=True)
-class Window(Unary):
-    """One row for every group of a stream's records and window of time that holds some of them.
+class Window(Grouped):
+    """One row for every group of a stream's records and every window of time that holds some of them.
 
-    All lengths are in milliseconds. "time": windows of `size`, one every `advance` since 1970, their end excluded.
-    "sliding": the windows of length `size`, both ends included, that end at a record or begin right after one; their
-    `advance` is 0. "session": the time from a first to a last record, both included, with no more than `size` from one
-    to the next; sessions merge where a record comes between, so they are folded. Their `advance` is 0 as well.
-    A record counts in those of its windows that `grace` and stream time leave open when it arrives. A `suppressed` row
-    is there once its window is closed.
-    `select` holds (column, expression) for every aggregate; `columns` are those grouped by, the bounds, the aggregates.
+    All lengths are in milliseconds. The kinds of windows:
+      "time": windows of length `size`, one every `advance` since 1970; they exclude their end.
+      "sliding": windows of length `size` that end at a record or begin one millisecond after it; they include both
+      ends, and `advance` is 0.
+      "session": from a first to a last record, with at most `size` between neighbours; they include both ends, and
+      `advance` is 0. A record between two sessions merges them, so sessions are folded.
+    A record counts in those of its windows that are open at its place: stream time minus `grace` has not passed them.
+    A `suppressed` row exists once its window is closed.
+    `select` holds (column, expression) for every aggregate. `columns` are the grouping columns, the bounds, and the
+    aggregates.
     """
 
-    by: tuple[str, ...]
     kind: WindowKind
     size: int
     advance: int
     grace: int
-    select: tuple[tuple[str, str], ...]
-    columns: tuple[Column, ...]
     suppressed: bool = False
-    fold: Fold | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The names of the columns grouped by, and of the window's bounds."""
+        """The grouping columns, and the window's bounds."""
         return (*self.by, *(column.name for column in WINDOW_BOUNDS))
 
     @property
-    def keeps_time(self) -> bool:
-        """Stream time closes windows."""
-        return True
+    def aggregate_items(self) -> items.Items:
+        """(column, expression) for every aggregate."""
+        return self.select
 
     @property
-    def aggregates(self) -> bool:
-        """It does."""
+    def uses_stream_time(self) -> bool:
+        """True: stream time closes windows."""
         return True
 
     @property
     def closes_windows(self) -> bool:
-        """If it is suppressed."""
+        """True if it is suppressed."""
         return self.suppressed
 
     @property
-    def reads_again(self) -> tuple[Node, ...]:
-        """The stream, for the records of open windows."""
-        return self.sources
-
-    @property
     def reads_in_order(self) -> tuple[Node, ...]:
-        """The stream."""
+        """Its source."""
         return self.sources
 
     @property
     def open_for(self) -> int:
-        """How far before stream time a record can be and still count in an open window, in milliseconds."""
+        """How far before stream time a record can be and count in an open window, in milliseconds."""
         return self.size + self.grace
-
-    @property
-    def foldable(self) -> Fold | str:
-        """How its aggregates fold, or why they do not."""
-        place = Place(f"aggregate by {', '.join(self.by)}", self.line, {"": self.source.columns})
-        return fold_of(self.select, place, insert_only=self.source.is_stream)
 
     def stored_form(self) -> Node:
         """Sessions with their fold; other windows are computed again from their records."""
-        fold = self.foldable if self.kind == "session" else None
-        return replace(self, fold=fold) if isinstance(fold, Fold) else self
+        return self.folded() if self.kind == "session" else self
 
     def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:
-        """A table's changes are not kept for ever, sessions must fold, and windows must be stored."""
-        yield from kept_changes_mistake(self, stored, "windows read")
+        """Refuse windows of changes that are not retained, and sessions that do not fold."""
+        yield from unretained_changes(self, stored, "windows read")
         if self.kind == "session" and isinstance(why := self.foldable, str):
-            what = f"sessions merge, of what each holds, and {why}"
+            what = f"sessions merge, so their aggregates must fold, and {why}"
             yield what, "write aggregates that fold: count, sum, avg, min, max"
 
     @property
     def title(self) -> str:
-        """The source, and what it is grouped by."""
+        """The source and the grouping columns."""
         suppressed = "suppress of " if self.suppressed else ""
         return f"{suppressed}windows of {self.source.title} by {', '.join(self.by)}"
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka Streams prints it."""
+        """The processor's name in Kafka Streams."""
         return "KTABLE-SUPPRESS" if self.suppressed else "KSTREAM-AGGREGATE"
 
     def explain(self, global_tables: Set[str]) -> str:  # noqa: ARG002  # a computed table is none
-        """The aggregates, the windows, when they close, what is kept and what is read again."""
+        """The aggregates, the windows, when they close, what their state is, and which records are read again."""
         computed = ", ".join(items.text_of(name, text) for name, text in self.select)
         return f"{computed} by {', '.join(self.by)} {self._explain_windows()}"
 
     def _explain_windows(self) -> str:
-        size, back = written(self.size), written(self.open_for)
+        size, back = format_duration(self.size), format_duration(self.open_for)
         if self.kind == "session":
             return (
-                f"in sessions with gaps of at most {size}, folded: a session is closed when stream time less "
-                f"{back} of gap and grace is behind its end; kept: the rows of sessions, whose state "
-                f"they are; no record is read again"
+                f"in sessions with gaps of at most {size}, folded; a session closes when stream time minus {back} of "
+                f"gap and grace passes its end; state: the stored rows; no record is read again"
             )
         if self.kind == "sliding":
-            which, closed = f"sliding windows of {size}", "is behind"
+            which, passes = f"sliding windows of {size}", "passes"
         elif self.advance == self.size:
-            which, closed = f"tumbling windows of {size}", "reaches"
+            which, passes = f"tumbling windows of {size}", "reaches"
         else:
-            which, closed = f"hopping windows of {size} every {written(self.advance)}", "reaches"
-        when = "a row once its window is closed" if self.suppressed else "a row as soon as its window has a record"
+            which, passes = f"hopping windows of {size} every {format_duration(self.advance)}", "reaches"
+        emitted = "a row once its window is closed" if self.suppressed else "a row from the first record on"
         return (
-            f"in {which}, {when}; closed when stream time less {written(self.grace)} of grace {closed} its end; "
-            f"kept: the rows of windows, whose state they are; reads records of the last {back} again"
+            f"in {which}, {emitted}; a window closes when stream time minus {format_duration(self.grace)} of grace "
+            f"{passes} its end; state: the stored rows; the records of the last {back} are read again"
         )
 
     @property
     def costs(self) -> Costs:
         """The new records, and those that may be in the same windows; sessions fold."""
         if self.kind == "session":
-            again = ", folded into the open sessions of their groups"
+            others = ", folded into the open sessions of their groups"
         else:
-            again = f", and the records of {written(self.open_for)} before them"
-        return tuple((scan, words + again) for scan, words in self.source.costs)
-
-    def pruned(self, read: Set[str]) -> Window:
-        """Without the aggregates that nothing reads, unless it folds: its partials are of all of them."""
-        cut = self
-        if self.fold is None:
-            select, columns = items.kept(self.select, self.columns, read | set(self.key))
-            cut = replace(self, select=select, columns=columns)
-        below = items.columns_in(self.source.columns, *(text for _, text in cut.select))
-        return replace(cut, source=self.source.pruned({*self.by, *below}))
+            others = f", and the records of {format_duration(self.open_for)} before them"
+        return tuple((scan, words + others) for scan, words in self.source.costs)

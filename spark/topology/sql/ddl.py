@@ -26,10 +26,10 @@ _PARTS = {"array": 1, "map": 2}  # the number of types between < and >
 _NAMES = [*_ATOMIC, *_ALIASES, *_PARTS, "struct"]
 
 _REFUSED = re.compile(r"[ ,;{}()\n\t=]")  # by Delta
-# With a dot or a backquote, a column's name would be parsed as several names or as a quoted one.
+# A name with a dot or a backquote would be parsed as several names, or as a quoted one.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
-_WITHOUT = "choose a name without blanks and without any of . , ; { } ( ) = `"
-# Any other word of SQL may be a column's name without quotes.
+_RENAME = "choose a name without blanks and without any of . , ; { } ( ) = `"
+# Other words of SQL can be column names without quotes.
 _PLAIN = re.compile(r"(?!(?:null|true|false)$)[^\W\d]\w*", re.ASCII | re.IGNORECASE)
 
 _MAX_PRECISION = 38  # digits, Spark's widest decimal
@@ -53,7 +53,7 @@ def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
         type_, after = parse_type(sql, at + 1)
         for index in range(at + 1, after):
             if sql.at(index).kind == "quoted" and _REFUSED.search(sql.at(index).name):
-                raise sql.wrong(index, f"the field name {sql.at(index).name!r} cannot be stored", _WITHOUT)
+                raise sql.wrong(index, f"the field name {sql.at(index).name!r} cannot be stored", _RENAME)
         columns.append(Column(name, type_))
         if sql.at(after).kind == "end":
             return tuple(columns)
@@ -92,12 +92,12 @@ def legal_name(name: str, place: Place) -> str:
         TopologyError: the name is no string, begins with an underscore, or has a forbidden character.
     """
     if not isinstance(name, str):
-        raise place.mistake(f"the column name {name!r} is no text", "write a name")
+        raise place.mistake(f"the column name {name!r} is not a string", "write a name")
     if name.startswith("_"):
-        do = "give it a name without: those that begin with an underscore are kept for Tidetable's own columns"
+        do = "rename it: names that begin with an underscore are reserved for Tidetable's own columns"
         raise place.mistake(f"the column name {name!r} begins with an underscore", do)
     if _FORBIDDEN.search(name):
-        raise place.mistake(f"the column name {name!r} cannot be stored", _WITHOUT)
+        raise place.mistake(f"the column name {name!r} cannot be stored", _RENAME)
     return name
 
 
@@ -115,7 +115,7 @@ def _parse_decimal(sql: Sql, at: int) -> tuple[str, int]:
     if not (precision.isdecimal() and scale.isdecimal()):
         raise _wrong(sql, at, "a decimal is written decimal(precision, scale)")
     if not (1 <= int(precision) <= _MAX_PRECISION and int(scale) <= int(precision)):
-        raise _wrong(sql, at, f"a decimal has 1 to {_MAX_PRECISION} digits, and no more of them behind the point")
+        raise _wrong(sql, at, f"a decimal has 1 to {_MAX_PRECISION} digits, and its scale is at most its precision")
     return f"decimal({int(precision)},{int(scale)})", close
 
 
@@ -130,23 +130,23 @@ def _parse_nested(word: str, sql: Sql, at: int) -> tuple[str, int]:
 
 def _parse_struct(sql: Sql, at: int) -> tuple[str, int]:
     """A struct type; its fields keep their case, since JSON names are case-sensitive."""
-    found, after = _parse_fields(sql, at)
-    return f"struct<{','.join(f'{quoted(one.name)}:{one.type}' for one in found)}>", after
+    columns, after = _parse_fields(sql, at)
+    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>", after
 
 
 def _parse_fields(sql: Sql, at: int) -> tuple[tuple[Column, ...], int]:
-    found: list[Column] = []
+    columns: list[Column] = []
     after = _after("<", sql, at)
-    while not found or sql.at(after - 1).is_(","):
+    while not columns or sql.at(after - 1).is_(","):
         if not sql.at(after).is_name:
             raise _wrong(sql, after, "a field name is missing")
         name = sql.at(after).name
-        if name.lower() in (one.name.lower() for one in found):
+        if name.lower() in (column.name.lower() for column in columns):
             raise _wrong(sql, after, f"the field {name!r} is declared twice")
         type_, after = parse_type(sql, after + 2 if sql.at(after + 1).is_(":") else after + 1)
-        found.append(Column(name, type_))
+        columns.append(Column(name, type_))
         after = _after("," if sql.at(after).is_(",") else ">", sql, after)
-    return tuple(found), after
+    return tuple(columns), after
 
 
 def _after(operator: str, sql: Sql, at: int) -> int:

@@ -52,7 +52,7 @@ def parse_expression(text: str, place: Place) -> Expression:
     """
     name, expression = parse_item(text, place)
     if name is not None:
-        raise place.mistake(f"{text!r} has a name, and here a name means nothing", f"leave out 'AS {name}'")
+        raise place.mistake(f"{text!r} has an alias, which is not allowed here", f"leave out 'AS {name}'")
     return expression
 
 
@@ -87,18 +87,18 @@ def parse_aggregate(text: str, by: tuple[str, ...], place: Place) -> Expression:
     calls = [(start, close) for start, _, close in aggregate_calls(found)]
     depth = depths(sql.tokens)
     if any(token.is_("as") and depth[index] == 0 for index, token in enumerate(sql.tokens)):
-        raise place.mistake(f"{text!r} has a second name", "leave out AS; the argument's name is the column's")
+        raise place.mistake(f"{text!r} has an alias", "leave out AS: the argument's name is the name of the column")
     if not calls:
-        do = "write an aggregate, such as count(*), sum(amount), max(at)"
-        raise place.mistake(f"{text!r} says nothing about a group of rows", do)
+        do = "write one, such as count(*), sum(amount), max(at)"
+        raise place.mistake(f"{text!r} has no aggregate function", do)
     for start, end in calls:
         if any(other < start and end < close for other, close in calls):
-            raise sql.wrong(start, "an aggregate stands inside another", "aggregate twice, one after the other")
+            raise sql.wrong(start, "aggregate functions cannot be nested", "aggregate twice, one after the other")
     for start, end in found.names("column"):
         column = _resolve(sql, start, end).column
         inside = any(call < start and end <= close for call, close in calls)
         if not inside and (column is None or column.name not in by):
-            what = f"{sql.at(start).text} is neither grouped by nor inside an aggregate"
+            what = f"{sql.at(start).text} is neither a grouping column nor inside an aggregate function"
             raise sql.wrong(start, what, f"write max({sql.at(start).text}), or group by it")
     counts = len(calls) == 1 and calls[0] == (0, len(sql.tokens) - 1) and sql.at(0).is_("count", "count_if")
     return Expression(text_of(lexed.tokens), "bigint" if counts else _cast_type(found))
@@ -175,11 +175,11 @@ def _resolve(sql: Sql, start: int, end: int) -> _Reached:
     column = column_named(path[0], sides[side] + OWN_COLUMNS)
     if column is None:
         raise _unknown(sql, start, path, side)
-    behind = end - 2 * (len(path) - 1)
-    type_, reached = column.type or _OWN_TYPES.get(column.name), behind
+    after = end - 2 * (len(path) - 1)
+    type_, reached = column.type or _OWN_TYPES.get(column.name), after
     while sql.at(reached).is_(".", "["):
         type_, reached = _inside(sql, reached, type_)
-    return _Reached(column if reached == behind else None, type_, reached)
+    return _Reached(column if reached == after else None, type_, reached)
 
 
 def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
@@ -193,21 +193,21 @@ def _inside(sql: Sql, at: int, type_: str | None) -> tuple[str | None, int]:
         return None, at + 2
     name, struct = sql.at(at + 1).name, type_.removeprefix("array<")
     if not struct.startswith("struct<"):
-        asked = "an element" if sql.before(at).is_("]") else repr(sql.before(at).name)
-        what = f"{name!r} is asked of {asked}, which is {type_} and has no fields"
-        raise sql.wrong(at + 1, what, f"leave out .{name}, or ask a column that is a struct")
-    has = fields(struct, sql.place)
-    found = column_named(name, has)
-    if found is None:
-        do = "write one of them" + did_you_mean(name, [one.name for one in has])
-        raise sql.wrong(at + 1, f"{name!r} is not among the fields {shown(has)}", do)
-    return found.type if struct == type_ else f"array<{found.type}>", at + 2
+        parent = "an element" if sql.before(at).is_("]") else repr(sql.before(at).name)
+        what = f"{parent} is {type_}, which has no field {name!r}"
+        raise sql.wrong(at + 1, what, f"leave out .{name}, or name a column that is a struct")
+    known = fields(struct, sql.place)
+    field = column_named(name, known)
+    if field is None:
+        do = "write one of them" + did_you_mean(name, [column.name for column in known])
+        raise sql.wrong(at + 1, f"{name!r} is not one of the fields {shown(known)}", do)
+    return field.type if struct == type_ else f"array<{field.type}>", at + 2
 
 
 def _unknown(sql: Sql, start: int, path: list[str], side: str) -> TopologyError:
     columns = sql.place.columns[side] + OWN_COLUMNS
     if side == "" and len(path) > 1 and column_named(path[1], columns) is not None:
-        what = f"{'.'.join(path)!r} is qualified, and there is one source here"
+        what = f"{'.'.join(path)!r} has a qualifier, and there is only one source"
         return sql.wrong(start, what, f"write {path[1]}")
     what = f"{path[0]!r} is not a column of the {f'{side} side' if side else 'source'}"
     return sql.wrong(start, what, "write one of its columns" + did_you_mean(path[0], [c.name for c in columns]))
@@ -217,7 +217,7 @@ def _unqualified(sql: Sql, start: int, names: list[str]) -> TopologyError:
     for name in names:
         sides = [side for side, columns in sql.place.columns.items() if column_named(name, columns + OWN_COLUMNS)]
         if sides:
-            what = f"{'.'.join(names)!r} does not say which side it is of"
+            what = f"{'.'.join(names)!r} does not name a side"
             return sql.wrong(start, what, "write " + " or ".join(f"{side}.{name}" for side in sides))
     known = [column.name for columns in sql.place.columns.values() for column in columns + OWN_COLUMNS]
     what = f"{'.'.join(names)!r} is not a column of either side"

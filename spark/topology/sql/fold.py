@@ -53,15 +53,15 @@ class Fold:
 class _Partials:
     """The partials found so far, each once."""
 
-    found: dict[tuple[str, str], Partial] = field(default_factory=dict)
+    by_text: dict[tuple[str, str], Partial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.found["sum", "count(1)"] = Partial("_rows", "count(1)", "sum")
+        self.by_text["sum", "count(1)"] = Partial("_rows", "count(1)", "sum")
 
     def name(self, how: How, text: str) -> str:
         """The hidden column that stores a partial, which is added if it is new."""
-        name = f"_partial{len(self.found)}"
-        return self.found.setdefault((how, text), Partial(name, text, how)).name
+        name = f"_partial{len(self.by_text)}"
+        return self.by_text.setdefault((how, text), Partial(name, text, how)).name
 
 
 class _NeedsAllRows(Exception):
@@ -81,13 +81,13 @@ def fold_of(select: Iterable[tuple[str, str]], place: Place, insert_only: bool) 
         folded = tuple((name, _folded(lex(text, place), partials, insert_only)) for name, text in select)
     except _NeedsAllRows as why:
         return str(why)
-    return Fold(tuple(partials.found.values()), folded)
+    return Fold(tuple(partials.by_text.values()), folded)
 
 
 def _folded(sql: Sql, partials: _Partials, insert_only: bool) -> str:
     """An expression with its aggregates replaced by expressions over partials."""
     found = roles(sql)
-    text, behind = "", 0
+    text, end = "", 0
     calls = aggregate_calls(found)
     for start, opened, close in calls:
         call = found.sql.tokens[start : close + 1]
@@ -96,14 +96,14 @@ def _folded(sql: Sql, partials: _Partials, insert_only: bool) -> str:
         part = _part(
             sql.text[first:last], sql.text[call[opened - start].at + 1 : last - 1], inner, partials, insert_only
         )
-        alone = (first, last) == (0, len(sql.text))
-        text += sql.text[behind:first] + (part if alone else f"({part})")
-        behind = last
-    return text + sql.text[behind:]
+        whole = (first, last) == (0, len(sql.text))
+        text += sql.text[end:first] + (part if whole else f"({part})")
+        end = last
+    return text + sql.text[end:]
 
 
-def _part(call: str, of: str, inner: Sql, partials: _Partials, insert_only: bool) -> str:
-    """The expression over partials that replaces a call with the arguments `of`."""
+def _part(call: str, argument: str, inner: Sql, partials: _Partials, insert_only: bool) -> str:
+    """The expression over partials that replaces the call of an aggregate function."""
     name = call.partition("(")[0].strip().lower()
     depth = depths(inner.tokens)
     several = any(token.is_(",") and depth[index] == 0 for index, token in enumerate(inner.tokens))
@@ -113,36 +113,36 @@ def _part(call: str, of: str, inner: Sql, partials: _Partials, insert_only: bool
         case "count" | "count_if":
             return partials.name("sum", call)
         case "min" | "max":
-            _check_stores(call, of, inner)
+            _check_storable(call, argument, inner)
             return partials.name("min" if name == "min" else "max", call)
         case "sum" | "avg" | "mean":
-            return _summed(name, of, parse_expression(of, inner.place).type or "", partials, insert_only)
+            return _summed(name, argument, parse_expression(argument, inner.place).type or "", partials, insert_only)
         case _:
             raise _NeedsAllRows(f"{call} needs all rows of its group")
 
 
-def _check_stores(call: str, of: str, inner: Sql) -> None:
+def _check_storable(call: str, argument: str, inner: Sql) -> None:
     """Refuse to store a value whose type a table may not support."""
-    kind = parse_expression(of, inner.place).type
+    kind = parse_expression(argument, inner.place).type
     if kind is None or kind.startswith(("map", "variant")):
         raise _NeedsAllRows(
-            f"{call} has a type that only Spark knows; {call.partition('(')[0]}(cast({of} AS ...)) would fold"
+            f"the type of {call} is not known before Spark runs it; "
+            f"{call.partition('(')[0]}(cast({argument} AS ...)) folds"
         )
 
 
-def _summed(name: str, of: str, kind: str, partials: _Partials, insert_only: bool) -> str:
+def _summed(name: str, argument: str, kind: str, partials: _Partials, insert_only: bool) -> str:
     decimal = _DECIMAL.fullmatch(kind.replace(" ", ""))
     digits = int(decimal[1]) if decimal else 0
     exact = kind in _INTEGERS or 0 < digits <= (_SUMMED if name == "sum" else _AVERAGED)
     if not exact and not (insert_only and kind in ("float", "double")):
-        is_kind = f"is {kind}" if kind else "has a type that only Spark knows"
-        raise _NeedsAllRows(
-            f"{of} {is_kind}; an integer, or a decimal of fewer digits, would fold: {name}(cast({of} AS ...))"
-        )
+        typed = f"{argument} is {kind}" if kind else f"the type of {argument} is not known before Spark runs it"
+        cast = f"{name}(cast({argument} AS ...))"
+        raise _NeedsAllRows(f"{typed}; an integer, or a decimal with fewer digits, folds: {cast}")
     # The sum of no values is 0 here, as it is after all values are subtracted again. Spark averages integers as
     # doubles, which do not overflow; a sum of decimal(19,0) does not either.
-    summed = f"cast({of} AS decimal(19,0))" if name != "sum" and kind in _INTEGERS else of
-    total, count = partials.name("sum", f"coalesce(sum({summed}), 0)"), partials.name("sum", f"count({of})")
+    summed = f"cast({argument} AS decimal(19,0))" if name != "sum" and kind in _INTEGERS else argument
+    total, count = partials.name("sum", f"coalesce(sum({summed}), 0)"), partials.name("sum", f"count({argument})")
     if name == "sum":
         quotient = total
     elif decimal:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from spark.topology.errors import did_you_mean
 
-REPLAYED = "gives another answer when the plan is replayed", "use what the record holds, such as _timestamp"
-_MANY_ROWS = "reads many rows, and an expression sees one", "write it in group_by(...).aggregate(name=...)"
+REPLAYED = "returns another value when the plan is computed again", "use a column of the record, such as _timestamp"
+_MANY_ROWS = "reads several rows, and an expression reads one", "write it in group_by(...).aggregate(name=...)"
 _UNORDERED = (
-    "takes any one of several rows, or takes them in any order",
+    "depends on the order of the rows",
     "use min or max, as in max(struct(at, value)).value, or sort_array(collect_list(value))",
 )
-_OTHER_ROWS = "reads many rows, and an expression sees one", "write it in group_by(...).aggregate(name=...)"
-_MAKES_ROWS = "makes several rows of one, and a key has one row", "keep the array or map as a column"
-_WINDOWS = "belongs to windows", "write group_by(...).windowed_by(...), whose rows have _window_start and _window_end"
+_MAKES_ROWS = "returns several rows, and a key has one row", "leave the array or map as a column"
+_WINDOWS = (
+    "cannot be called in an expression",
+    "write group_by(...).windowed_by(...), whose rows have _window_start and _window_end",
+)
 
 _FUNCTIONS = {
     REPLAYED: """
@@ -22,7 +24,7 @@ _FUNCTIONS = {
         input_file_name input_file_block_start input_file_block_length
         aes_encrypt java_method reflect try_reflect
     """,
-    _OTHER_ROWS: "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number grouping grouping_id",
+    _MANY_ROWS: "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number grouping grouping_id",
     _MAKES_ROWS: """
         collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range
         sql_keywords stack variant_explode variant_explode_outer
@@ -141,13 +143,14 @@ def wrong_call(name: str, given: int | None) -> tuple[str, str] | None:
     """
     if name not in TAKES:
         near = did_you_mean(name, list(TAKES))
-        return "is no function of Spark's", f"write one that it has, or `{name}`() for one of your own{near}"
+        return "is not a Spark function", f"write a Spark function, or `{name}`() for a function of your own{near}"
     takes = TAKES[name]
-    least, most = int(takes[0]), int(takes[-1]) if takes[-1] != "+" else None
-    if given is None or (least <= given and (most is None or given <= most)):
+    fewest, most = int(takes[0]), int(takes[-1]) if takes[-1] != "+" else None
+    if given is None or (fewest <= given and (most is None or given <= most)):
         return None
-    told = takes.replace("+", " or more").replace("-", " to ")
-    return f"takes {told} argument{'s' * (takes != '1')}, and is given {given}", f"see {name} in Spark's documentation"
+    number = takes.replace("+", " or more").replace("-", " to ")
+    what = f"takes {number} argument{'s' * (takes != '1')}, and {given} {'is' if given == 1 else 'are'} given"
+    return what, f"see {name} in Spark's documentation"
 
 
 def is_aggregate(name: str) -> bool:
@@ -155,12 +158,12 @@ def is_aggregate(name: str) -> bool:
     return name in _DEPENDS_ON
 
 
-def refused_aggregate(name: str, around: str) -> tuple[str, str] | None:
-    """Why an aggregate cannot be called inside the function `around`, and what to do; None if it can."""
+def refused_aggregate(name: str, enclosing: str) -> tuple[str, str] | None:
+    """Why an aggregate cannot be called inside the function `enclosing`, and what to do; None if it can."""
     match _DEPENDS_ON[name]:
         case "rows":
             return None
-        case "order until sorted" if around in ("sort_array", "array_sort"):
+        case "order until sorted" if enclosing in ("sort_array", "array_sort"):
             return None
         case _:
             return _UNORDERED

@@ -97,17 +97,17 @@ def roles(sql: Sql) -> Roles:
 
 
 def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda], previous: Role) -> Role:
-    before, token, behind = sql.before(start), sql.at(start), sql.at(end)
+    before, token, after = sql.before(start), sql.at(start), sql.at(end)
     word = token.lower if token.kind == "word" and end == start + 1 else ""
     if before.is_("."):
         return "part"
-    if before.is_("as", "collate") or behind.is_("=>") or (word in _LITERALS and behind.kind == "string"):
+    if before.is_("as", "collate") or after.is_("=>") or (word in _LITERALS and after.kind == "string"):
         return "word"
     if _is_unit(sql, start, word):
         return "word"
     if any(token.name.lower() in known.variables and known.start <= start < known.end for known in lambdas):
         return "variable"
-    if behind.is_("("):
+    if after.is_("("):
         # `like any (...)` is a list of patterns, `any(x)` an aggregate
         listed = word in _KEYWORDS - {"any", "some"} or before.is_("like", "ilike", "rlike")
         return "word" if listed else "function"
@@ -117,7 +117,7 @@ def _role(sql: Sql, start: int, end: int, lambdas: Sequence[_Lambda], previous: 
         return "column"
     # a column may be named `end` or `to`: where an operand must stand, the word is that column
     columns = {column.name.lower() for column in sql.place.columns.get("", ())}
-    begins = word == "case" and behind.is_("when")
+    begins = word == "case" and after.is_("when")
     return "column" if word in columns and not begins and _wants_operand(before, previous) else "word"
 
 

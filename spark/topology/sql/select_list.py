@@ -20,7 +20,7 @@ def select_values(items: str | Sequence[str], key: tuple[str, ...], place: Place
         TopologyError: an item is invalid, has no name or no type, takes the key's name, or repeats a column's name.
     """
     source = place.columns[""]
-    return _selected(items, _taken("", source[: len(key)]), {"*": _taken("", source)}, place)
+    return _selected(items, _items("", source[: len(key)]), {"*": _items("", source)}, place)
 
 
 def select_joined(
@@ -31,11 +31,11 @@ def select_joined(
     "right.*" does not include the right key, whose values `on` holds.
     """
     left, right = place.columns["left"], place.columns["right"]
-    stars = {"left.*": _taken("left", left), "right.*": _taken("right", right[len(right_key) :])}
-    return _selected(items, _taken("left", left[: len(left_key)]), stars, place)
+    stars = {"left.*": _items("left", left), "right.*": _items("right", right[len(right_key) :])}
+    return _selected(items, _items("left", left[: len(left_key)]), stars, place)
 
 
-def _taken(side: str, columns: Sequence[Column]) -> list[tuple[str, Column]]:
+def _items(side: str, columns: Sequence[Column]) -> list[tuple[str, Column]]:
     return [(f"{side}.{quoted(c.name)}".lstrip("."), c) for c in columns]
 
 
@@ -53,11 +53,11 @@ def _selected(
             if name in keys and text == keys[name]:
                 continue
             if name in keys:
-                do = f"give it another name; the key {column.name!r} is passed through anyway"
-                raise place.mistake(f"{item!r} is not the key {column.name!r}, but takes its name", do)
+                do = f"give it another name; the key {column.name!r} is always passed through"
+                raise place.mistake(f"{item!r} is not the key {column.name!r}, but has its name", do)
             if name in chosen:
                 do = f"give one of them another name: '{text} AS another_{column.name}'"
-                raise place.mistake(f"{item!r} makes a second column {column.name!r}", do)
+                raise place.mistake(f"{item!r} is a second column {column.name!r}", do)
             chosen[name] = text, column
     return (
         tuple((column.name, text) for text, column in chosen.values()),
@@ -74,8 +74,8 @@ def _expanded(
         return
     if star.endswith("*"):
         if any(part in stars for part in star.split(",")):
-            raise place.mistake(f"one text holds several: {item!r}", "write a list, one text for each")
-        raise place.mistake(f"{item!r} names no columns here", f"write {' or '.join(map(repr, stars))}")
+            raise place.mistake(f"one string has several items: {item!r}", "write a list with one string for each")
+        raise place.mistake(f"{item!r} is not available here", f"write {' or '.join(map(repr, stars))}")
     name, expression = parse_item(item, place)
     if name is None and expression.column is not None:
         name = expression.column.name

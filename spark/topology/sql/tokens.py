@@ -90,7 +90,7 @@ def lex(text: str, place: Place) -> Sql:
         if match is None:
             raise _unreadable(text, at, place)
         if match.lastgroup == "comment":
-            raise place.mistake(f"{text!r} holds a comment", "write the comment in Python, beside the SQL text")
+            raise place.mistake(f"{text!r} has a comment", "write the comment in Python, outside the SQL text")
         spaced, was_spaced = match.lastgroup == "space", spaced
         if not spaced:
             tokens.append(Token(cast(Kind, match.lastgroup), match.group(), at, was_spaced))
@@ -111,7 +111,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
 
 
 def texts(given: object, place: Place) -> tuple[str, ...]:
-    """One text, or the texts of a list, as a tuple.
+    """A string, or the strings of a list, as a tuple.
 
     Raises:
         TopologyError: it is neither.
@@ -119,8 +119,8 @@ def texts(given: object, place: Place) -> tuple[str, ...]:
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Sequence) or isinstance(given, bytes):
-        raise place.mistake(f"{given!r} is no text, and no list of texts", 'write SQL text, or a list: ["a", "b"]')
-    return tuple(one_text(one, place) for one in given)
+        raise place.mistake(f"{given!r} is not a string or a list of strings", 'write SQL text, or a list: ["a", "b"]')
+    return tuple(one_text(text, place) for text in given)
 
 
 def text_of(tokens: Sequence[Token]) -> str:
@@ -135,15 +135,15 @@ def one_text(given: object, place: Place) -> str:
         TopologyError: it is no string.
     """
     if not isinstance(given, str):
-        raise place.mistake(f"{given!r} is no text", "write SQL text")
+        raise place.mistake(f"{given!r} is not a string", "write SQL text")
     return given
 
 
 def _unreadable(text: str, at: int, place: Place) -> TopologyError:
     where = f"{text[at]} at character {at + 1} of {text!r}"
     if text[at] in "'\"`":
-        return place.mistake(f"the quote {where} is never closed", "close it")
-    return place.mistake(f"the {where} means nothing there", "take it out, or put a name that holds it in `backquotes`")
+        return place.mistake(f"the quote {where} is not closed", "close it")
+    return place.mistake(f"unexpected {where}", "remove it, or put a name that contains it in `backquotes`")
 
 
 def _check_balance(sql: Sql) -> None:
@@ -152,7 +152,7 @@ def _check_balance(sql: Sql) -> None:
         if token.is_("(", "["):
             open_.append(index)
         elif token.is_(")", "]") and (not open_ or _CLOSES[sql.at(open_.pop()).text] != token.text):
-            raise sql.wrong(index, f"{token.text!r} closes nothing", "take it out, or open it")
+            raise sql.wrong(index, f"{token.text!r} has no opening bracket", "remove it, or open it")
     if open_:
         opened = sql.at(open_[-1]).text
-        raise sql.wrong(open_[-1], f"{opened!r} is never closed", f"close it with {_CLOSES[opened]!r}")
+        raise sql.wrong(open_[-1], f"{opened!r} is not closed", f"close it with {_CLOSES[opened]!r}")

@@ -55,16 +55,16 @@ def check_shape(found: Roles) -> None:
     for index in range(len(sql.tokens) + 1):
         before, token = sql.before(index), sql.at(index)
         if token.is_("*") and (index == 0 or before.is_("(", ",", ".")):
-            raise sql.wrong(index, "* stands for all columns only as an item of its own", "name the columns")
+            raise sql.wrong(index, "* is allowed only as an item of its own", "name the columns")
         if token.is_(":"):
-            raise sql.wrong(index, "':' means nothing", "take it out; a cast is written with '::'")
+            raise sql.wrong(index, "unexpected ':'", "remove it; a cast is written with '::'")
         if token.is_("&") and before.is_("&"):
             raise sql.wrong(index, "SQL has no '&&'", "write AND")
         if _is_missing(found, index):
-            sides = ("before", token.text) if index == 0 else ("after", before.text)
-            raise sql.wrong(index, f"nothing stands {sides[0]} {sides[1]!r}", "write what is missing")
+            where, text = ("before", token.text) if index == 0 else ("after", before.text)
+            raise sql.wrong(index, f"an operand is missing {where} {text!r}", "write it")
         if _ends_operand(found, index - 1) and _begins_operand(found, index):
-            what = f"no operator stands between {before.text!r} and {token.text!r}"
+            what = f"an operator is missing between {before.text!r} and {token.text!r}"
             raise sql.wrong(index, what, "write one, or 'expression AS name' for a name")
 
 
@@ -77,7 +77,7 @@ def check_one(found: Roles) -> None:
     depth = depths(found.sql.tokens)
     for index, token in enumerate(found.sql.tokens):
         if token.is_(",") and depth[index] == 0:
-            raise found.sql.wrong(index, "one text holds several expressions", "write a list, one text for each")
+            raise found.sql.wrong(index, "one string has several expressions", "write a list with one string for each")
 
 
 def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
@@ -94,10 +94,10 @@ def check_row_alone(found: Roles, but_aggregates: bool = False) -> None:
             continue
         if token.is_("select"):
             do = "declare the other table and join it"
-            raise sql.wrong(index, "a subquery reads a table that the plan does not know", do)
+            raise sql.wrong(index, "a subquery reads a table that is not an input of the plan", do)
         if token.is_("over"):
-            do = "aggregate the rows with group_by(...), or records in time with windowed_by(...)"
-            raise sql.wrong(index, "a window function reads other rows, and an expression sees one", do)
+            do = "aggregate with group_by(...), or with windowed_by(...) over windows of time"
+            raise sql.wrong(index, "a window function reads several rows, and an expression reads one", do)
         if sql.at(index + 1).kind == "string" and _MOVING_DATE.match(sql.at(index + 1).text):
             raise sql.wrong(index, f"{token.text} {sql.at(index + 1).text} {REPLAYED[0]}", REPLAYED[1])
     for start, end in found.names("function"):
