@@ -1,11 +1,11 @@
 """What a span makes of a stored table: the output to commit, and the clock after it.
 
-Steps, rebuilds, replays and audits compute rows only here, so they compute the same rows.
+Steps, rebuilds and replays compute rows only here. An audit also runs a plan as a query over one snapshot.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Output:
     """What a span adds to a stored table; the frame is None if the span adds nothing.
 
-    "append": the frame has the stored columns: records of a stream, or all rows of a table that had none.
+    "append": the frame has the stored columns: records of a stream, or, from empty inputs, all rows of a table.
     "merge": the frame has one row per touched key: the stored columns, and `_present`, false if the key has no row.
     """
 
@@ -47,23 +47,25 @@ class Output:
 
 @dataclass(frozen=True)
 class Advance:
-    """The output of a span, the table's clock after it, and for a table that keeps time the records that arrived."""
+    """The output of a span, the table's clock after it, and for a table that uses stream time what arrived."""
 
     output: Output
     clock: Clock
+    span: IncrementalSpan | InitialSpan
+    """The span with its stream times."""
     arrived: Arrived | None = None
 
 
 def advance(topology: Topology, target: Table, span: IncrementalSpan | InitialSpan, was: Clock, n: int) -> Advance:
     """Return what a span makes of a table whose clock was `was` at its beginning; `n` is the number of the commit."""
-    plan = target.plan
+    plan, clock, arrived = target.plan, was, None
     if plan.uses_stream_time:
         clock, arrived = advance_clock(plan, span, was)
-        return Advance(output_of(target, span.at(was.time, clock.time, was.seen), n), clock, arrived)
+        span = span.at(was.time, clock.time, was.seen)
     output = output_of(target, span, n)
-    if output.frame is None or not topology.drops_records(target):
-        return Advance(output, was)
-    return Advance(output, Clock(dropped=count_dropped(plan, span, was.dropped)))
+    if output.frame is not None and topology.drops_records(target):
+        clock = replace(was, dropped=count_dropped(plan, span, was.dropped))
+    return Advance(output, clock, span, arrived)
 
 
 def output_of(target: Table, span: Span, n: int) -> Output:
@@ -80,15 +82,15 @@ def output_of(target: Table, span: Span, n: int) -> Output:
     return Output("append", present(changed))
 
 
-def stored_records(target: Table, span: Span, batch: int) -> DataFrame:
-    """Return the records that a span adds to a stored stream: the plan's columns, `STREAMED`, and `_reached`.
+def stored_records(target: Table, span: Span, n: int) -> DataFrame:
+    """Return the records that commit `n` adds to a stored stream: the plan's columns, `STREAMED`, and `_reached`.
 
     A stream join has `_left` and `_right` too. `_reached`, the stream time at a record in microseconds since 1970, is
     null unless another table reads the stream.
     """
     plan = target.plan
     reached = stream_time(span) if target.followed else F.lit(None).cast("bigint")
-    placed = emit(plan, span).withColumns({"_reached": reached, "_batch": F.lit(batch).cast("bigint")})
+    placed = emit(plan, span).withColumns({"_reached": reached, "_batch": F.lit(n).cast("bigint")})
     names = (*(column.name for column in plan.columns), *STREAMED, "_reached", *plan.own_columns)
     return placed.select(*cols(names))
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from spark.engine.advance import Advance
     from spark.engine.gate import Gate
     from spark.engine.inputs.pin import Pins
-    from spark.engine.inputs.stream_time import Arrived
     from spark.engine.log.position import Position
     from spark.engine.log.stored_table import State
     from spark.engine.ports import Ports
@@ -75,8 +74,6 @@ class Stepped:
     updated: int = 0
     deleted: int = 0
     seconds: float = 0.0
-    arrived: Arrived | None = None
-    """For a stored stream or windows: the records that arrived. The position counts the records dropped so far."""
 
     @property
     def begun(self) -> dict[str, int]:
@@ -100,7 +97,7 @@ class Attempt:
     gate: Gate | None
 
     @property
-    def plan_key(self) -> tuple[str, ...]:
+    def row_key(self) -> tuple[str, ...]:
         """The columns that identify a row of the stored table."""
         return identity(self.target.plan)
 
@@ -121,7 +118,7 @@ class Attempt:
         return state is None and self.before.position.n > 0
 
     def timed(self, advance: Advance) -> Attempt:
-        """Return the attempt with the clock of an advance in its position."""
+        """Return the attempt with the clock of an advance, and the lateness of what arrived, in its position."""
         clock, arrived = advance.clock, advance.arrived
         late = self.position.lateness
         if arrived is not None and arrived.records:
@@ -133,6 +130,24 @@ class Attempt:
     def clock(self) -> Clock:
         """The clock in the position."""
         return Clock(self.position.time, self.position.dropped, self.position.seen)
+
+    def check_types(self, source: DataFrame) -> None:
+        """Refuse rows whose types differ from the table's: Delta would cast them, and lose values that do not fit.
+
+        Raises:
+            PlanChanged: they differ.
+        """
+        stored, given = dict(self.stored().dtypes), dict(source.drop(PRESENT).dtypes)
+        if stored == given:
+            return
+        other = [
+            f"  {column}: {stored.get(column)}, now {given.get(column)}"
+            for column in stored | given
+            if stored.get(column) != given.get(column)
+        ]
+        name = self.table.dotted_name
+        lines = [f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"]
+        raise PlanChanged("\n".join(lines))
 
     # Commits. Each returns None if another run committed first.
 
@@ -162,7 +177,7 @@ class Attempt:
         A MERGE cannot if columns changed, or a key has several rows.
         """
         attempt, batch = self._gated(rows)
-        stored, key = self.stored(), self.plan_key
+        stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
             return attempt._merged(merge.difference(batch, stored, key))
         return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
@@ -170,7 +185,7 @@ class Attempt:
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")
         schema = source.drop(PRESENT).schema
-        statement = merge.statement(self.table.path, "__source", self.plan_key, schema, keys)
+        statement = merge.statement(self.table.path, "__source", self.row_key, schema, keys)
         return self._stepped("stepped", commit.merge(self.session, statement, self.table, self.position))
 
     def _stepped(self, outcome: Outcome, after: State | None) -> Stepped | None:
@@ -213,7 +228,7 @@ class Attempt:
             return batch
         if PRESENT not in batch.columns:
             return self.stored().unionByName(batch)
-        untouched = self.stored().join(batch.select(*cols(self.plan_key)), list(self.plan_key), "left_anti")
+        untouched = self.stored().join(batch.select(*cols(self.row_key)), list(self.row_key), "left_anti")
         return untouched.unionByName(present(batch))
 
     def evaluate_gate(self, always: bool = False) -> Attempt:
@@ -222,24 +237,6 @@ class Attempt:
             return self
         result = Gated(self.gate.digest, self.before.version, self.gate.look(self.stored()))
         return replace(self, position=replace(self.position, gated=result))
-
-    def check_types(self, source: DataFrame) -> None:
-        """Refuse rows whose types differ from the table's: Delta would cast them, and lose values that do not fit.
-
-        Raises:
-            PlanChanged: they differ.
-        """
-        stored, given = dict(self.stored().dtypes), dict(source.drop(PRESENT).dtypes)
-        if stored == given:
-            return
-        other = [
-            f"  {column}: {stored.get(column)}, now {given.get(column)}"
-            for column in stored | given
-            if stored.get(column) != given.get(column)
-        ]
-        name = self.table.dotted_name
-        lines = [f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"]
-        raise PlanChanged("\n".join(lines))
 
 
 @contextmanager
@@ -258,7 +255,7 @@ def attempting(
     For the inputs in `gone`, whose changes have expired, their rows at the pin replace all changes up to it.
 
     Raises:
-        PlanChanged: another run created the table meanwhile, by another definition.
+        PlanChanged: a landing differs from its declaration, or another run created the table by another definition.
         ChangesExpired: changes of an input that the attempt needs have expired.
         ExpressionFailed: an expression of the topology failed.
     """

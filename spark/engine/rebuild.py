@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.engine.ports import Ports
     from spark.topology.topology import Table, Topology
 
-EXPIRED = "their changes had expired before they were stepped"
+EXPIRED = "expired before the table read them"
 
 
 def step_or_rebuild(ports: Ports, topology: Topology, target: Table, run: str, gate: Gate | None = None) -> Stepped:
@@ -76,7 +76,7 @@ def rebuild(
         InputChanged: an input was never computed.
         ChangesExpired: changes of an input that the rebuild needs have expired; the table's rows and definition did
             not change.
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     began = time.monotonic()
     stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
@@ -123,7 +123,7 @@ def _unseen(attempt: Attempt) -> Iterator[Gap]:
 def _rebuilt(ports: Ports, topology: Topology, attempt: Attempt) -> Stepped | None:
     """Compute every key, and commit what differs.
 
-    A table that keeps stream time is computed through the spans of its commits. In a new epoch, as after a change of
+    A table that uses stream time is computed through the spans of its commits. In a new epoch, as after a change of
     definition, it has no commits, and is computed in one span, as any other table.
     """
     target, position = attempt.target, attempt.position

@@ -29,7 +29,7 @@ SPANS = 50
 def replayed(
     ports: Ports, cache: FrameCache, topology: Topology, target: Table, table: StoredTable, commits: list[Commit]
 ) -> tuple[DataFrame, Clock]:
-    """Return the rows and the clock of a table that keeps time, after the spans of all `commits` (newest first).
+    """Return the rows and the clock of a table that uses stream time, after the spans of all `commits` (newest first).
 
     The frame has the columns of the stored table.
 

@@ -86,8 +86,8 @@ def restore(
                 restored=chosen.version,
                 gated=was.gated,
             )
-            rows = version_of(attempt.session, table.path, chosen.version, target.plan)
             try:
+                rows = version_of(attempt.session, table.path, chosen.version, target.plan)
                 return replace(attempt, position=position).replace_rows(rows)
             except PySparkException as error:
                 if not changes_lost(error):

@@ -217,7 +217,7 @@ def _table_status(
 ) -> TableStatus:
     waiting_for = _lagging_inputs(input_states)
     try:
-        state = StoredTable(f"{topology.name}/{name}", lakehouse.table(topology.name, name)).state()
+        state = StoredTable.of(lakehouse, topology.name, name).state()
     except (PositionLost, LogBroken) as error:
         return TableStatus(name, None, None, waiting_for, log_error=str(error))
     refused = None if state is None else _refused(lakehouse, topology, name, state)

@@ -93,8 +93,9 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
     if output.frame is None:
         return attempt.commit_position()
     attempt.check_types(output.frame)
-    done = attempt.append(output.frame) if output.mode == "append" else attempt.merge(output.frame, span.is_small)
-    return None if done is None else replace(done, arrived=advanced.arrived)
+    if output.mode == "append":
+        return attempt.append(output.frame)
+    return attempt.merge(output.frame, advanced.span.is_small)
 
 
 def _first_step(topology: Topology, attempt: Attempt) -> Stepped | None:
@@ -105,10 +106,8 @@ def _first_step(topology: Topology, attempt: Attempt) -> Stepped | None:
     assert rows is not None, "the first span has every row"
     if attempt.before.data_version == 0:
         attempt.check_types(rows)
-        done = attempt.append(rows)
-    else:  # a rebuild died after it committed its anchor: the table has the rows from before
-        done = attempt.replace_rows(rows)
-    return None if done is None else replace(done, arrived=advanced.arrived)
+        return attempt.append(rows)
+    return attempt.replace_rows(rows)  # a rebuild died after it committed its anchor: the table has older rows
 
 
 def is_new(state: State | None) -> bool:

@@ -1,9 +1,8 @@
 """One tick: capture the cut once, land every topic to it, step every table in topological order, then publish.
 
 Steps read what has landed, or the part of it that `spark.engine.time_sync` releases. If a topic did not land, the
-tables that are computed from it wait, because their other topics would run ahead of it. With `max_task_idle_ms=-1` they
-step.
-No table waits for publishing: a topic that cannot be reached gets the missing records in a later tick.
+tables that are computed from it wait, because their other topics would run ahead of it. With `max_task_idle_ms=-1`
+they step. No table waits for publishing: a topic that cannot be reached gets the missing records in a later tick.
 """
 
 from __future__ import annotations

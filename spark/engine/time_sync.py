@@ -142,29 +142,25 @@ def release(ports: Ports, topology: Topology, run: str) -> Release | None:
     if not lowers(topology.settings):
         return None
     table = StoredTable.of(ports.lakehouse, topology.name, topology.sources[0].landing)
-    keeper = table.state()
-    if keeper is None or keeper.position.n == 0:
-        return None
 
-    def once() -> Release | None:
-        nonlocal keeper
-        assert keeper is not None, "a landing is never removed"
+    def once() -> tuple[Release | None] | None:
+        keeper = table.state()
+        if keeper is None or keeper.position.n == 0:
+            return (None,)
         was = keeper.position.release
         if was is not None and was.run == run:
-            return was
+            return (was,)
         wanted = _released(topology, _backlogs(ports.lakehouse, topology, was), run, _now())
         if was is not None and (was.cut, was.times) == (wanted.cut, wanted.times):
-            return was
+            return (was,)
         at = keeper.position
         position = replace(at, n=at.n + 1, run=run, data_version=keeper.data_version, release=wanted)
         with opened(ports.engine) as session:
             no_rows = session.read.format("delta").load(table.path).where("false")
-            if commit.append(no_rows, table, position) is not None:
-                return wanted
-        keeper = table.state()
-        return None
+            return None if commit.append(no_rows, table, position) is None else (wanted,)
 
-    return until_committed(table.name, once, f"is more than one tick of {topology.name} running?")
+    [found] = until_committed(table.name, once, f"is more than one tick of {topology.name} running?")
+    return found
 
 
 def waiting(lakehouse: Lakehouse, topology: Topology) -> list[Waiting]:

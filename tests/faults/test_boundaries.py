@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.connect.client.core import SparkConnectClient
 
 from resources import publisher
-from spark.engine.log import commit
+from spark.engine import step
 from tests.faults.boundaries import BOUNDARIES, LASTING, READS, Crossed, watched
 from tests.faults.matrix import ERRANDS
 
@@ -67,13 +67,14 @@ PLACES = {
     "table._has_versions": (),  # it looks
     "table.set_properties": ("properties set",),
     "commit._save": ("appended", "replaced", "epoch closed"),
-    "commit.run": ("merged",),
-    "compact._optimized": ("files compacted",),
+    "commit.merge": ("merged",),
+    "compact._optimize": ("files compacted",),
     "compact._vacuum": ("files removed",),
     "table.add_columns": ("columns added",),
-    "kept.keep": (),  # it caches for the session alone
-    "kept.keep_instead": (),  # and lets go of what it cached before
-    "kept.keeping": (),  # it lets go of that
+    "table.add": ("columns added",),  # one attempt of it
+    "frame_cache.cache": (),  # it caches for the session alone
+    "frame_cache.replace": (),  # and drops what it cached before
+    "frame_cache.frame_cache": (),  # it drops all of that
 }
 """Where the engine runs a statement or writes, and the effects it belongs to."""
 
@@ -106,7 +107,7 @@ def _functions(module: Path) -> Iterator[tuple[str, set[str]]]:
 def test_the_engine_changes_tables_in_no_other_place() -> None:
     found = {
         f"{module.stem}.{function}"
-        for module in Path(commit.__file__).parent.glob("*.py")
+        for module in Path(step.__file__).parent.rglob("*.py")
         for function, called in _functions(module)
         if called & WRITING
     }

@@ -163,7 +163,7 @@ class DeltaSnapshot:
 
 @dataclass(frozen=True)
 class EmptySnapshot:
-    """The snapshot of empty inputs, at which the first span of a stored stream begins."""
+    """The snapshot of empty inputs, at which the first span of a table begins."""
 
     after: DeltaSnapshot
 

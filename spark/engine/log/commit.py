@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-TRIES = 5  # lost races before an operation gives up; each one means that another run committed to the table
+TRIES = 5  # before an operation gives up; nearly every one that fails lost a race to another run
 
 APP = "spark.databricks.delta.write.txnAppId"
 NUMBER = "spark.databricks.delta.write.txnVersion"
@@ -42,7 +42,9 @@ LOST_RACE = (  # Delta's error classes for a commit that another one overtook
 
 
 def until_committed(name: str, attempt: Callable[[], Result | None], advice: str) -> Result:
-    """Call `attempt` until it returns a result, and return that. None: another run committed first.
+    """Call `attempt` until it returns a result, and return that.
+
+    None means that it must be tried again: another run committed first, or what the attempt read has changed.
 
     Args:
         name: the table, or the topology, that is committed to.
@@ -94,7 +96,7 @@ def close_epoch(no_rows: DataFrame, table: StoredTable, position: Position) -> b
 
 
 def close_other_epochs(no_rows: DataFrame, table: StoredTable, state: State) -> bool:
-    """Return whether no writer of another epoch can commit at the same time; True after an epoch's first commit.
+    """Close other open epochs before an epoch's first commit; return False if the caller must read the table again.
 
     Two runs may begin an epoch one after the other, a RESTORE may go back to before an epoch began, and the run that
     should have closed an epoch may have died. So before its first commit an epoch closes the other ones that are open.

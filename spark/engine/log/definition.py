@@ -73,7 +73,7 @@ def evolved(ports: Ports, topology: Topology, target: Table, state: State, run: 
 
     Raises:
         PlanChanged: the definition differs in more than added columns.
-        NotCommitted: other runs committed first, `TRIES` times.
+        NotCommitted: other runs committed first, several times.
     """
     stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
     present = state

@@ -140,7 +140,7 @@ def add_columns(session: SparkSession, table: StoredTable, kinds: Mapping[str, s
     """Add columns, type by name, that the table does not have. Names that differ in case alone are the same column.
 
     Raises:
-        NotCommitted: other runs changed the columns first, `TRIES` times.
+        NotCommitted: other runs changed the columns first, several times.
     """
 
     def add() -> bool | None:
