@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,8 @@ from tests.lake import Record, received, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     from resources.kafka import Kafka
     from spark.engine.ports import Ports
@@ -167,4 +170,22 @@ def test_what_cannot_be_restored_is_told_with_what_can(ports: Ports, kafka: Kafk
         restore(ports, made, made.table("paid"), "restore", timestamp=4_102_444_800_000)
     with pytest.raises(CannotRestore, match="paid is what it was in version 1: no commit since changed it"):
         restore(ports, made, made.table("paid"), "restore", timestamp=round(time.time() * 1000))
+    assert lake.versions(ports, made, "paid") == before, "nothing was committed"
+
+
+def test_a_version_that_can_no_longer_be_read_is_refused_by_name(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    orders, clicks = topic("orders"), topic("clicks")
+    made = topology(orders, clicks)
+    send(kafka, orders, order(1, "ada", 10))
+    assert tick(ports, made, "wave").failed == {}
+    path = lake.path(ports, made, "paid")
+    session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')").collect()
+    send(kafka, orders, order(1, "ada", 11))
+    assert tick(ports, made, "wave").failed == {}
+    (Path(path) / "_delta_log" / f"{0:020}.json").unlink()  # as a cleanup of the log does: version 1 begins with it
+    before = lake.versions(ports, made, "paid")
+    with pytest.raises(CannotRestore, match=r"the files of version 1 of .*/paid were removed"):
+        restore(ports, made, made.table("paid"), "restore", version=1)
     assert lake.versions(ports, made, "paid") == before, "nothing was committed"

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.engine import rebuild as repair
+from spark.engine import rebuild as rebuilding
 from spark.engine.audit import audit
 from spark.engine.dropped_records import DroppedRecords, dropped_records
 from spark.engine.errors import InputChanged
-from spark.engine.log import position as positions
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import Ports
 from spark.engine.rebuild import rebuild
@@ -282,13 +281,43 @@ def test_a_rebuild_of_what_keeps_time_that_died_behind_its_anchor_is_resumed_by_
 
     for table in changed.tables:
         with monkeypatch.context() as patched:
-            patched.setattr(repair, "_rebuilt", died)
+            patched.setattr(rebuilding, "_rebuilt", died)
             with pytest.raises(InterruptedError):
                 rebuild(ports, changed, table, "dies")
         assert step(ports, changed, table, "resumed").outcome == "stepped"
         assert audit(ports, changed, table).holds
     assert [row["price"] for row in lake.listed(lake.path(ports, changed, "dear"))] == [1, 2, 3]
     assert [row["count"] for row in lake.listed(lake.path(ports, changed, "visits"))] == [3]
+
+
+@pytest.mark.parametrize("wider", [False, True])
+def test_a_rebuild_by_a_definition_of_other_columns_replaces_a_stream_and_windows(
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], wider: bool
+) -> None:
+    name, ports = topic("clicks"), Ports(engine, lakehouse, kafka)
+
+    def clicks(price: str, *more: str) -> Topology:
+        builder = StreamsBuilder(f"columns-{name}")
+        stream = builder.stream(name, Consumed.json(key="user string", value="price int"))
+        stream.map_values([f"{price} AS price", *more]).materialize("priced")
+        most = {"most": "max(price)"} if more else {}
+        windows = stream.group_by("user").windowed_by(TimeWindows.of("5ms", grace="0ms"))
+        windows.aggregate(total=f"sum({price})", **most).materialize("totals")
+        return builder.build()
+
+    made = clicks("price")
+    changed = clicks("CAST(price AS double)") if wider else clicks("price", "price * 2 AS twice")
+    send(kafka, name, *(record("ada", at, {"price": price}) for at, price in ((1, 1), (3, 2), (6, 3))))
+    assert tick(ports, made, "before").failed == {}
+    for table in changed.tables:
+        rebuild(ports, changed, table, "rebuild")
+        assert audit(ports, changed, table).holds
+    [first, *_] = lake.listed(lake.path(ports, changed, "priced"))
+    assert (type(first["price"]) is float) == wider
+    assert first.get("twice") == (None if wider else 2)
+    send(kafka, name, record("ada", 12, {"price": 4}))
+    assert tick(ports, changed, "on").failed == {}
+    assert all(audit(ports, changed, table).holds for table in changed.tables)
 
 
 def test_late_records_are_told_whatever_their_clock_said(
@@ -311,10 +340,10 @@ def test_late_records_are_told_whatever_their_clock_said(
     assert tick(ports, made, "again").failed == {}
     commits = list(StoredTable(f"{made.name}/counted", lake.path(ports, made, "counted")).commits())
     with monkeypatch.context() as patched:
-        patched.setattr(positions, "commits", lambda *_, **__: iter(commits[:-1]))
+        patched.setattr(StoredTable, "commits", lambda *_, **__: iter(commits[:-1]))
         assert dropped_records(ports, made, made.table("counted"), limit=9) == DroppedRecords(
             [], {"late": 1, "null value": 1}
         )
-        patched.setattr(positions, "commits", lambda *_, **__: iter(commits))
+        patched.setattr(StoredTable, "commits", lambda *_, **__: iter(commits))
         told = dropped_records(ports, made, made.table("counted"), limit=9)
         assert ([one.reason for one in told.records], told.older) == (["null value", "late"], {})
