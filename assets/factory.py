@@ -53,11 +53,11 @@ SKIP_REFUSED = dg.Field(
 REPEAT = dg.Field(
     bool,
     default_value=False,
-    description="Where the topic may have lost its newest records, send again what may have been among them.",
+    description="If the topic may have lost its newest records, send these records again.",
 )
 
 
-SAME = "Dagster has one name for both; rename one, so that they differ in a letter or a digit"
+SAME_NAME = "Dagster has one name for both: rename one, so that they differ in a letter or a digit"
 
 
 class NameClash(Exception):
@@ -68,7 +68,7 @@ class NameClash(Exception):
 
 
 class Circle(Exception):
-    """Topologies read, through each other, what they publish.
+    """A topology reads a topic whose records are computed from its own published tables.
 
     Publish to another topic, or read the table itself instead of the topic.
     """
@@ -84,8 +84,8 @@ def assets(
         Circle: a table is computed from a topic that is published from it; Dagster cannot order them.
     """
     if clashes := _clashes(topologies):
-        which, of = clashes[0]
-        raise NameClash(f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}")
+        things, names = clashes[0]
+        raise NameClash(f"{', '.join(things)} of {' and '.join(sorted(names))}: {SAME_NAME}")
     if (circle := _circle(topologies, lakehouse)) is not None:
         raise Circle(circle[1])
     made = [_topics(topologies)] if observed(topologies) else []
@@ -111,8 +111,11 @@ def conflicts(topologies: Sequence[Topology], lakehouse: Lakehouse) -> dict[str,
         topologies: all topologies to load.
         lakehouse: the lake of their tables.
     """
-    named = _clashes(topologies)
-    found = {one: f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}" for which, of in named for one in of}
+    found = {
+        name: f"{', '.join(things)} of {' and '.join(sorted(names))}: {SAME_NAME}"
+        for things, names in _clashes(topologies)
+        for name in names
+    }
     others = [topology for topology in topologies if topology.name not in found]
     if (circle := _circle(others, lakehouse)) is not None:
         keys, why = circle
@@ -152,8 +155,8 @@ def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[
     try:
         TopologicalSorter({spec.key: {dep.asset_key for dep in spec.deps} for spec in specs}).prepare()
     except CycleError as error:
-        way = " -> ".join(key.to_user_string() for key in error.args[1])
-        return error.args[1], f"{way}: topologies would read their own answers; publish to another topic"
+        path = " -> ".join(key.to_user_string() for key in error.args[1])
+        return error.args[1], f"{path}: the topologies would read their own output; publish to another topic"
     return None
 
 
