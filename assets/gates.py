@@ -121,7 +121,7 @@ class Refused(EngineError):
 
 
 class SuiteGate:
-    """The gate of one table with a suite. It stores its verdicts for those who report them."""
+    """The gate of one table with a suite. It stores its verdicts, which the checks report."""
 
     def __init__(self, topology: Topology, table: Table, suite: Suite) -> None:
         self.name = f"{topology.name}.{table.name}"
