@@ -31,8 +31,8 @@ Metadata = dict[str, dg.MetadataValue | int | float | str]
 
 def check_spec(suite: Suite, key: dg.AssetKey) -> dg.AssetCheckSpec:
     """The check of a suite; it blocks downstream steps if an expectation is critical."""
-    told = f"The rows of each step against `{suite.path.name}`, evaluated before they are committed."
-    return dg.AssetCheckSpec(check_name(suite), asset=key, blocking=suite.worst == "critical", description=told)
+    what = f"Evaluates the rows of each step with `{suite.path.name}` before they are committed."
+    return dg.AssetCheckSpec(check_name(suite), asset=key, blocking=suite.worst == "critical", description=what)
 
 
 def check_name(suite: Suite) -> str:
@@ -59,43 +59,43 @@ def passed(suite: Suite, verdict: Verdict | None, state: State | None) -> dg.Ass
             passed=False,
             check_name=check_name(suite),
             severity=dg.AssetCheckSeverity.WARN,
-            description="The suite was not evaluated: there are no rows that it has seen.",
+            description="The suite has not been evaluated on any row of the table yet.",
         )
     failing = gated.failing if verdict is not None else gated.failing | gated.let_through
     metadata: Metadata = {VERSION: state.data_version, "stored_expectations_failing": len(failing)}
     if failing:
         metadata["stored_rows_failing"] = _counts(failing)
-    told = []
+    warnings = []
     if gated.failing:
-        told.append(
-            f"Rows that were there in version {gated.version} fail: {_told(gated.failing)}. They stay; correct them at "
+        warnings.append(
+            f"Rows of version {gated.version} fail: {_failing(gated.failing)}. They are committed; correct them at "
             f"their source, then run `tidetable check`."
         )
     if verdict is not None:
-        return _result(suite, verdict, metadata, told)
+        return _result(suite, verdict, metadata, warnings)
     if gated.let_through:
-        told.append(f"No new rows; of the newest, or with them, fail: {_told(gated.let_through)}.")
+        warnings.append(f"No new rows. At the last step with rows, these failed: {_failing(gated.let_through)}.")
     return dg.AssetCheckResult(
-        passed=not told,
+        passed=not warnings,
         check_name=check_name(suite),
         metadata=metadata,
         severity=dg.AssetCheckSeverity.WARN,
-        description=" ".join(told)
-        or "No new rows; every row passed the critical expectations of this suite when it was committed, or when the "
-        "suite first saw it.",
+        description=" ".join(warnings)
+        or "No new rows. Every row passed the critical expectations of this suite when it was committed, or when the "
+        "suite was first evaluated.",
     )
 
 
-def _told(failing: Mapping[str, int | None]) -> str:
-    return ", ".join(one if count is None else f"{one} ({count})" for one, count in failing.items())
+def _failing(failing: Mapping[str, int | None]) -> str:
+    return ", ".join(name if count is None else f"{name} ({count})" for name, count in failing.items())
 
 
 def _counts(failing: Mapping[str, int | None]) -> dg.TableMetadataValue:
     """The number of rows that fail each expectation, as a table; a row may fail several."""
     return dg.MetadataValue.table(
         [
-            dg.TableRecord({"expectation": one, "rows": "" if count is None else count})
-            for one, count in failing.items()
+            dg.TableRecord({"expectation": name, "rows": "" if count is None else count})
+            for name, count in failing.items()
         ],
         schema=dg.TableSchema([dg.TableColumn("expectation"), dg.TableColumn("rows")]),
     )
@@ -103,7 +103,7 @@ def _counts(failing: Mapping[str, int | None]) -> dg.TableMetadataValue:
 
 def sync_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     """The check of a table whose records may wait for an empty partition."""
-    why = "Whether records are held back because a partition beside theirs is empty: which, for what, until when."
+    why = "Whether records wait for an empty partition: which records, for which partition, and until when."
     return dg.AssetCheckSpec(TIME_SYNC, asset=key, blocking=False, description=why)
 
 
@@ -121,14 +121,15 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
         )
         for one in held
     ]
-    description = "; ".join(map(describe_waiting, held)) or "Nothing waits for an empty partition."
+    description = "; ".join(map(describe_waiting, held)) or "No records wait for an empty partition."
     return _found(TIME_SYNC, "held", records, description)
 
 
 def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     """The check of the counts of a landing's records."""
     why = (
-        "Whether every record that was read is a row's value, a tombstone, or in quarantine; and whether any is there."
+        "Whether every record that was read has a value, is a tombstone or is in quarantine, and whether any is in "
+        "quarantine."
     )
     return dg.AssetCheckSpec(QUARANTINE, asset=key, blocking=False, description=why)
 
@@ -136,10 +137,10 @@ def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
 def accounted(counted: Counted | None) -> dg.AssetCheckResult:
     """The check result of a landing: a warning if records are in quarantine, an error if its counts do not add up."""
     if counted is None:
-        return dg.AssetCheckResult(passed=True, check_name=QUARANTINE, description="Nothing has landed.")
+        return dg.AssetCheckResult(passed=True, check_name=QUARANTINE, description="No records have landed.")
     schema = dg.TableSchema([dg.TableColumn("reason"), dg.TableColumn("records", "int")])
     reasons = [dg.TableRecord({"reason": why, "records": count}) for why, count in counted.reasons.items()]
-    told = f"Of {counted.records} records {counted.rows} have a value, {counted.tombstones} are tombstones"
+    counts = f"Of {counted.records} records {counted.rows} have a value, {counted.tombstones} are tombstones"
     return dg.AssetCheckResult(
         passed=not counted.quarantined and not counted.wrong,
         check_name=QUARANTINE,
@@ -152,13 +153,13 @@ def accounted(counted: Counted | None) -> dg.AssetCheckResult:
             "reasons": dg.MetadataValue.table(reasons, schema=schema),
         },
         severity=dg.AssetCheckSeverity.ERROR if counted.wrong else dg.AssetCheckSeverity.WARN,
-        description="; ".join(counted.wrong) or f"{told}, {counted.quarantined} are in quarantine.",
+        description="; ".join(counted.wrong) or f"{counts}, {counted.quarantined} are in quarantine.",
     )
 
 
 def gaps_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     """The check of records that were gone from a topic before they were landed."""
-    why = "Whether records were gone from the topic before they were landed: which, and when that was found."
+    why = "Whether records were deleted from the topic before they were landed: which, and when this was found."
     return dg.AssetCheckSpec(GAPS, asset=key, blocking=False, description=why)
 
 
@@ -180,11 +181,13 @@ def whole(gaps: Sequence[Gap], beginning: str, cleaned: int) -> dg.AssetCheckRes
         for gap in gaps
     ]
     ranges = ", ".join(f"{gap.input}-{gap.partition} {gap.first} to {gap.last}" for gap in gaps)
-    description = f"Offsets that were gone before they were landed: {ranges}." if gaps else "Nothing is missing."
+    description = f"Offsets that were deleted before they were landed: {ranges}." if gaps else "No records are missing."
     if beginning:
         description += f" It {beginning}."
     if cleaned:
-        description += f" {cleaned} deleted by tombstones that compaction had removed before they were landed."
+        description += (
+            f" {cleaned} rows were deleted for tombstones that compaction had removed before they were landed."
+        )
     return _found(GAPS, "missing", records, description)
 
 
@@ -200,24 +203,24 @@ def _found(check: str, what: str, records: list[dg.TableRecord], description: st
     )
 
 
-def _result(suite: Suite, verdict: Verdict, known: Metadata, told: Sequence[str] = ()) -> dg.AssetCheckResult:
-    """The check result of a verdict. The sentences `told`, about other rows, come first."""
-    held = verdict.expectations - len(verdict.failures)
+def _result(suite: Suite, verdict: Verdict, known: Metadata, warnings: Sequence[str] = ()) -> dg.AssetCheckResult:
+    """The check result of a verdict. The `warnings`, about other rows, come first."""
+    succeeded = verdict.expectations - len(verdict.failures)
     metadata: Metadata = {
         "evaluated": verdict.expectations,
         "failed": len(verdict.failures),
-        "success_percent": 100.0 * held / verdict.expectations,
+        "success_percent": 100.0 * succeeded / verdict.expectations,
         **known,
     }
     if verdict.worst is not None:
         metadata |= {"max_severity": verdict.worst, "failing_expectations": _table(verdict)}
-    said = "; ".join(failure.expectation for failure in verdict.failures) or "Every expectation held."
+    failed = "; ".join(failure.expectation for failure in verdict.failures) or "Every expectation succeeded."
     return dg.AssetCheckResult(
-        passed=not told and verdict.evaluated and verdict.worst in (None, "info"),
+        passed=not warnings and verdict.evaluated and verdict.worst in (None, "info"),
         check_name=check_name(suite),
         metadata=metadata,
         severity=dg.AssetCheckSeverity.ERROR if verdict.refuses else dg.AssetCheckSeverity.WARN,
-        description=" ".join([*told, f"The rows of this step: {said}" if told else said]),
+        description=" ".join([*warnings, f"The rows of this step: {failed}" if warnings else failed]),
     )
 
 

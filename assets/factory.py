@@ -53,11 +53,11 @@ SKIP_REFUSED = dg.Field(
 REPEAT = dg.Field(
     bool,
     default_value=False,
-    description="Where the topic may have lost its newest records, send again what may have been among them.",
+    description="If the topic may have lost its newest records, send these records again.",
 )
 
 
-SAME = "Dagster has one name for both; rename one, so that they differ in a letter or a digit"
+SAME_NAME = "Dagster has one name for both: rename one, so that they differ in a letter or a digit"
 
 
 class NameClash(Exception):
@@ -68,7 +68,7 @@ class NameClash(Exception):
 
 
 class Circle(Exception):
-    """Topologies read, through each other, what they publish.
+    """A topology reads a topic whose records are computed from its own published tables.
 
     Publish to another topic, or read the table itself instead of the topic.
     """
@@ -84,8 +84,8 @@ def assets(
         Circle: a table is computed from a topic that is published from it; Dagster cannot order them.
     """
     if clashes := _clashes(topologies):
-        which, of = clashes[0]
-        raise NameClash(f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}")
+        things, names = clashes[0]
+        raise NameClash(f"{', '.join(things)} of {' and '.join(sorted(names))}: {SAME_NAME}")
     if (circle := _circle(topologies, lakehouse)) is not None:
         raise Circle(circle[1])
     made = [_topics(topologies)] if observed(topologies) else []
@@ -111,8 +111,11 @@ def conflicts(topologies: Sequence[Topology], lakehouse: Lakehouse) -> dict[str,
         topologies: all topologies to load.
         lakehouse: the lake of their tables.
     """
-    named = _clashes(topologies)
-    found = {one: f"{', '.join(which)} of {' and '.join(sorted(of))}: {SAME}" for which, of in named for one in of}
+    found = {
+        name: f"{', '.join(things)} of {' and '.join(sorted(names))}: {SAME_NAME}"
+        for things, names in _clashes(topologies)
+        for name in names
+    }
     others = [topology for topology in topologies if topology.name not in found]
     if (circle := _circle(others, lakehouse)) is not None:
         keys, why = circle
@@ -152,8 +155,8 @@ def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[
     try:
         TopologicalSorter({spec.key: {dep.asset_key for dep in spec.deps} for spec in specs}).prepare()
     except CycleError as error:
-        way = " -> ".join(key.to_user_string() for key in error.args[1])
-        return error.args[1], f"{way}: topologies would read their own answers; publish to another topic"
+        path = " -> ".join(key.to_user_string() for key in error.args[1])
+        return error.args[1], f"{path}: the topologies would read their own output; publish to another topic"
     return None
 
 
@@ -301,8 +304,8 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
                 skip_refused=context.op_execution_context.op_config["skip_refused"],
                 repeat=context.op_execution_context.op_config["repeat"],
             )
-            for told in done.skipped:
-                context.log.warning("left out: %s", told)
+            for refused in done.skipped:
+                context.log.warning("left out: %s", refused)
             unpublished = unpublished_versions(stored, done.after)
         version = "none" if done.after is None else str(done.after.version)
         found = metadata.of_publish(done, unpublished)
@@ -311,10 +314,10 @@ def _published(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
     return publishing
 
 
-def _materialized(path: str, state: State | None, told: metadata.Metadata) -> dg.MaterializeResult[None]:
+def _materialized(path: str, state: State | None, entries: metadata.Metadata) -> dg.MaterializeResult[None]:
     """The result of an op, reported even without changes: a skipped asset would skip all downstream ones."""
     if state is None:
-        return dg.MaterializeResult(metadata=told, data_version=dg.DataVersion("none"))
+        return dg.MaterializeResult(metadata=entries, data_version=dg.DataVersion("none"))
     return dg.MaterializeResult(
-        metadata=told | metadata.of_table(path, state), data_version=dg.DataVersion(str(state.data_version))
+        metadata=entries | metadata.of_table(path, state), data_version=dg.DataVersion(str(state.data_version))
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spark.topology import Topology
     from spark.topology.topology import Table
 
-STUMBLES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+GX_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
 """Errors that Great Expectations raises for expectations that it has and cannot evaluate on Spark."""
 
 SINGLE = (
@@ -121,7 +121,7 @@ class Refused(EngineError):
 
 
 class SuiteGate:
-    """The gate of one table with a suite. It stores its verdicts for those who report them."""
+    """The gate of one table with a suite. It stores its verdicts, which the checks report."""
 
     def __init__(self, topology: Topology, table: Table, suite: Suite) -> None:
         self.name = f"{topology.name}.{table.name}"
@@ -142,20 +142,20 @@ class SuiteGate:
             Refused: a critical expectation failed that the table did not fail before, or one could not be evaluated.
         """
         expectations = self.suite.expectations
-        found = evaluate(self.suite, [one for one in expectations if not together(one)], batch, self.key)
+        outcomes = evaluate(self.suite, [one for one in expectations if not about_rows_together(one)], batch, self.key)
         stored = known.failing
-        if about_all := [one for one in expectations if together(one)]:
+        if about_all := [one for one in expectations if about_rows_together(one)]:
             before, all_rows = known.failing.keys() | known.let_through.keys(), table()
             empty = all_rows.isEmpty()
-            whole = evaluate(self.suite, meant(about_all, empty), all_rows, self.key)
-            stored = {} if empty else {one: rows for one, rows in stored.items() if one not in dict(whole)}
-            found += [(one, failure and replace(failure, known=one in before)) for one, failure in whole]
-        self.verdict = _verdict(self.suite, found)
+            of_table = evaluate(self.suite, applicable(about_all, empty), all_rows, self.key)
+            stored = {} if empty else {one: rows for one, rows in stored.items() if one not in dict(of_table)}
+            outcomes += [(one, failure and replace(failure, known=one in before)) for one, failure in of_table]
+        self.verdict = _verdict(self.suite, outcomes)
         if self.verdict.refuses:
             raise Refused(
                 f"{self.name}: the rows of this step, or the table with them, fail {self.suite.path.name}, and nothing "
-                f"was committed ({self.verdict}). The next tick tries again: correct the records at their source, or "
-                f"the suite",
+                f"was committed ({self.verdict}). Correct the records at their source, or the suite; the next tick "
+                f"evaluates the rows again",
                 self.verdict,
             )
         return replace(known, failing=stored, let_through=self.verdict.failing)
@@ -166,8 +166,8 @@ class SuiteGate:
         Raises:
             Refused: an expectation could not be evaluated.
         """
-        asked = meant(self.suite.expectations, rows.isEmpty())
-        self.stored = _verdict(self.suite, evaluate(self.suite, asked, rows, self.key))
+        expectations = applicable(self.suite.expectations, rows.isEmpty())
+        self.stored = _verdict(self.suite, evaluate(self.suite, expectations, rows, self.key))
         if not self.stored.evaluated:
             raise Refused(
                 f"{self.name}: {self.suite.path.name} cannot be evaluated on the rows of the table, and nothing was "
@@ -183,19 +183,19 @@ def gates(topology: Topology, found: Mapping[str, Suite]) -> dict[str, SuiteGate
     return {name: SuiteGate(topology, topology.table(name), suite) for name, suite in names.items() if suite}
 
 
-def together(one: Expectation) -> bool:
+def about_rows_together(one: Expectation) -> bool:
     """Whether an expectation is about rows together: the rows of every step may meet it, and the table may not."""
     single = one["type"].startswith(SINGLE) and one["type"] not in NOT_SINGLE
     return not single or one.get("kwargs", {}).get("mostly", 1) != 1
 
 
-def meant(expectations: Sequence[Expectation], empty: bool) -> list[Expectation]:
+def applicable(expectations: Sequence[Expectation], empty: bool) -> list[Expectation]:
     """The expectations to evaluate: all, or, without rows, those about the table. An empty column has no maximum."""
     return [one for one in expectations if not empty or one["type"].startswith("expect_table_")]
 
 
 def evaluate(
-    suite: Suite, asked: Sequence[Expectation], batch: DataFrame, key: tuple[str, ...]
+    suite: Suite, expectations: Sequence[Expectation], batch: DataFrame, key: tuple[str, ...]
 ) -> list[tuple[str, Failure | None]]:
     """Evaluate expectations on rows. Returns the name and arguments of each, with its failure; None if it holds.
 
@@ -203,36 +203,36 @@ def evaluate(
     """
     from great_expectations.exceptions.exceptions import GreatExpectationsError
 
-    if not asked:
+    if not expectations:
         return []
     try:
-        result = _validate(suite, asked, batch, {"result_format": "BOOLEAN_ONLY"})
+        result = _validate(suite, expectations, batch, {"result_format": "BOOLEAN_ONLY"})
         if not result.success:
             shown = {"unexpected_index_column_names": list(key), "partial_unexpected_count": SAMPLE}
-            result = _validate(suite, asked, batch, {"result_format": "SUMMARY", **shown})
-    except (GreatExpectationsError, *STUMBLES) as error:
-        why = f"Great Expectations stumbled: {type(error).__name__}: {error}"
+            result = _validate(suite, expectations, batch, {"result_format": "SUMMARY", **shown})
+    except (GreatExpectationsError, *GX_ERRORS) as error:
+        why = f"Great Expectations failed: {type(error).__name__}: {error}"
         return [_unevaluated(f"all of {suite.path.name}", why)]
-    found = [_outcome(cast(_Evaluated, one.to_json_dict())) for one in result.results]
+    outcomes = [_outcome(cast(_Evaluated, one.to_json_dict())) for one in result.results]
     # Great Expectations logs and leaves out an expectation that it cannot construct.
-    if missing := len(asked) - len(found):
-        why = "Great Expectations did not evaluate them; its log says why"
-        found.append(_unevaluated(f"{missing} expectations of {suite.path.name}", why))
-    return found
+    if missing := len(expectations) - len(outcomes):
+        why = "Great Expectations did not evaluate them; its log has the reason"
+        outcomes.append(_unevaluated(f"{missing} expectations of {suite.path.name}", why))
+    return outcomes
 
 
 def _unevaluated(what: str, why: str) -> tuple[str, Failure]:
     return what, Failure(what, "critical", None, why, evaluated=False)
 
 
-def _verdict(suite: Suite, found: Sequence[tuple[str, Failure | None]]) -> Verdict:
-    failures = [failure for _, failure in found if failure is not None]
+def _verdict(suite: Suite, outcomes: Sequence[tuple[str, Failure | None]]) -> Verdict:
+    failures = [failure for _, failure in outcomes if failure is not None]
     failures.sort(key=lambda failure: WORST_FIRST.index(failure.severity))
     return Verdict(suite.name, len(suite.expectations), tuple(failures))
 
 
 def _validate(
-    suite: Suite, asked: Sequence[Expectation], batch: DataFrame, result_format: dict[str, object]
+    suite: Suite, expectations: Sequence[Expectation], batch: DataFrame, result_format: dict[str, object]
 ) -> ExpectationSuiteValidationResult:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -242,15 +242,15 @@ def _validate(
     # persist=True, the default, would cache every batch in the engine's memory for ever.
     frames = context.data_sources.add_spark("step", persist=False).add_dataframe_asset("rows")
     rows = frames.add_batch_definition_whole_dataframe("all").get_batch(batch_parameters={"dataframe": batch})
-    some = gx.ExpectationSuite(suite.name, expectations=[{"kwargs": {}, **one} for one in asked])
+    some = gx.ExpectationSuite(suite.name, expectations=[{"kwargs": {}, **one} for one in expectations])
     return rows.validate(some, result_format=result_format)
 
 
 def _outcome(one: _Evaluated) -> tuple[str, Failure | None]:
     config, result = one["expectation_config"], one["result"]
     arguments = {name: value for name, value in config["kwargs"].items() if name != "batch_id"}
-    told = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    name = f"{config['type']}({told})"
+    listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    name = f"{config['type']}({listed})"
     if one["success"]:
         return name, None
     rows = result.get("unexpected_count")
@@ -267,7 +267,7 @@ def _outcome(one: _Evaluated) -> tuple[str, Failure | None]:
 
 def _raised(info: dict[str, object]) -> str | None:
     """The error of an expectation, which it reports once, or for each metric that it needs; None if there is none."""
-    for told in (info, *info.values()):
-        if isinstance(told, dict) and told.get("raised_exception"):
-            return str(told.get("exception_message"))
+    for reported in (info, *info.values()):
+        if isinstance(reported, dict) and reported.get("raised_exception"):
+            return str(reported.get("exception_message"))
     return None

@@ -30,18 +30,20 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
     """The job that compacts these topologies' tables, and deletes old runs of their jobs. Other runs stay."""
     names = [topology.name for topology in topologies]
 
-    @dg.op(config_schema=RETENTION, description="Deletes old runs, and the files that Dagster leaves of them.")
-    def forget_old_runs(context: dg.OpExecutionContext) -> None:
+    @dg.op(config_schema=RETENTION, description="Deletes old runs, and the files of them that Dagster does not delete.")
+    def delete_old_runs(context: dg.OpExecutionContext) -> None:
         now = datetime.now(UTC)
         succeeded, failed = dg.DagsterRunStatus.SUCCESS, [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-        count = forget(context.instance, names, [succeeded], now - timedelta(days=context.op_config["succeeded_days"]))
-        count += forget(context.instance, names, failed, now - timedelta(days=context.op_config["failed_days"]))
+        count = delete_runs(
+            context.instance, names, [succeeded], now - timedelta(days=context.op_config["succeeded_days"])
+        )
+        count += delete_runs(context.instance, names, failed, now - timedelta(days=context.op_config["failed_days"]))
         context.log.info("%d runs deleted", count)
 
-    @dg.op(description="Writes the many small files of tables and landings as few. Needs the engine.")
+    @dg.op(description="Compacts the small files of tables and landings. Needs the engine.")
     def compact_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> None:
         if tidetable.engine.remote is None and tidetable.engine.running() is None:
-            context.log.info("the lake's engine is down: nothing is compacted")
+            context.log.info("the lake's engine does not run: nothing is compacted")
             return
         failed = []
         for topology in topologies:
@@ -51,17 +53,17 @@ def maintenance_job(topologies: Sequence[Topology]) -> dg.JobDefinition:
                 except EngineError as error:  # the other tables are compacted all the same
                     failed.append(str(error))
                 else:
-                    context.log.info("%s: %s files are %s now", done.table, done.removed, done.added)
+                    context.log.info("%s: %s files compacted to %s", done.table, done.removed, done.added)
         if failed:
             raise dg.Failure("\n".join(failed), allow_retries=False)
 
     @dg.job(
         name="maintenance",
-        description="Compact tables; forget runs older than a week, failed ones older than a month.",
+        description="Compact tables; delete successful runs after a week, and failed runs after a month.",
         executor_def=dg.in_process_executor,
     )
     def maintenance() -> None:
-        forget_old_runs()
+        delete_old_runs()
         compact_tables()
 
     return maintenance
@@ -77,7 +79,7 @@ def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
     )
 
 
-def forget(
+def delete_runs(
     instance: dg.DagsterInstance, topologies: Sequence[str], statuses: Sequence[dg.DagsterRunStatus], until: datetime
 ) -> int:
     """Delete the runs of topologies that were created before `until`. Returns their number."""

@@ -53,7 +53,7 @@ def of_landing(landed: Landed, lag: int, kept: int) -> Metadata:
 
 def of_step(stepped: Stepped) -> Metadata:
     """The numbers of touched keys and of changed rows, and the inputs of which older changes were gone."""
-    told: Metadata = {
+    entries: Metadata = {
         "batch/outcome": dg.MetadataValue.text(stepped.outcome),
         "batch/keys_touched": dg.MetadataValue.int(stepped.touched),
         "batch/rows_inserted": dg.MetadataValue.int(stepped.inserted),
@@ -62,21 +62,21 @@ def of_step(stepped: Stepped) -> Metadata:
         "batch/duration_s": dg.MetadataValue.float(stepped.seconds),
     }
     if stepped.waiting_for:
-        told["waiting_for"] = dg.MetadataValue.text(", ".join(stepped.waiting_for))
+        entries["waiting_for"] = dg.MetadataValue.text(", ".join(stepped.waiting_for))
     if stepped.after is not None:
-        told |= {
+        entries |= {
             name: dg.MetadataValue.float(float(number)) for name, number in metrics(stepped.after.position).items()
         }
         if stepped.after.position.begun:
-            told["begun"] = dg.MetadataValue.json(stepped.after.position.begun)
-        told["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
-    return told
+            entries["begun"] = dg.MetadataValue.json(stepped.after.position.begun)
+        entries["enforced-processing-rate"] = dg.MetadataValue.float(enforced_rate(stepped.before, stepped.after))
+    return entries
 
 
 def of_status(status: TableStatus) -> Metadata:
     """The state of a landing or a table: its lag by topic, what it waits for, what is held back, and its position."""
     state = status.state
-    told: Metadata = {
+    entries: Metadata = {
         "behind": dg.MetadataValue.bool(status.is_lagging),
         "lag": dg.MetadataValue.json(status.lag or {}),
         "waiting_for": dg.MetadataValue.text(", ".join(status.waiting_for)),
@@ -85,29 +85,29 @@ def of_status(status: TableStatus) -> Metadata:
         "versions_to_publish": dg.MetadataValue.int(status.unpublished),
     }
     if status.refused is not None:
-        told["refused"] = dg.MetadataValue.text(status.refused)
+        entries["refused"] = dg.MetadataValue.text(status.refused)
     if status.log_error is not None:
-        told["trouble"] = dg.MetadataValue.text(status.log_error)
+        entries["trouble"] = dg.MetadataValue.text(status.log_error)
     if status.first_offsets:
-        told["kafka/first_offsets"] = offsets(status.first_offsets)
+        entries["kafka/first_offsets"] = offsets(status.first_offsets)
     if (counted := status.counted) is not None:
-        told |= {
+        entries |= {
             "landing/records": dg.MetadataValue.int(counted.records),
             "landing/with_value": dg.MetadataValue.int(counted.rows),
             "landing/tombstones": dg.MetadataValue.int(counted.tombstones),
             "landing/quarantined": dg.MetadataValue.int(counted.quarantined),
         }
     if (taken := status.taken) is not None:
-        told["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)
-        told["table/superseded_or_deleted"] = dg.MetadataValue.int(taken.superseded)
+        entries["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)
+        entries["table/superseded_or_deleted"] = dg.MetadataValue.int(taken.superseded)
     if state is not None:
-        told |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
+        entries |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
         if (gated := state.position.gated) is not None:
-            told |= {
+            entries |= {
                 "gate/rows_failing": dg.MetadataValue.json({**gated.failing}),
                 "gate/let_through": dg.MetadataValue.json({**gated.let_through}),
             }
-    return told
+    return entries
 
 
 def of_audit(audited: Audited) -> Metadata:
@@ -156,7 +156,7 @@ def of_publish(published: Published, behind: int) -> Metadata:
 
     `published/skipped` counts all records that were ever left out of the topic on a user's request.
     """
-    told: Metadata = {
+    entries: Metadata = {
         "batch/outcome": dg.MetadataValue.text(published.outcome),
         "batch/records_out": dg.MetadataValue.int(published.records),
         "batch/tombstones": dg.MetadataValue.int(published.tombstones),
@@ -167,9 +167,9 @@ def of_publish(published: Published, behind: int) -> Metadata:
         "delta/versions_behind": dg.MetadataValue.int(behind),
     }
     if published.after is not None:
-        told["delta/version"] = dg.MetadataValue.int(published.after.version)
-        told["published/skipped"] = dg.MetadataValue.int(published.after.skipped)
-    return told
+        entries["delta/version"] = dg.MetadataValue.int(published.after.version)
+        entries["published/skipped"] = dg.MetadataValue.int(published.after.skipped)
+    return entries
 
 
 def enforced_rate(before: State | None, after: State) -> float:
@@ -181,14 +181,14 @@ def enforced_rate(before: State | None, after: State) -> float:
 
 def of_table(path: str, state: State) -> Metadata:
     """The current version, its position, and the number of its rows."""
-    told: Metadata = {
+    entries: Metadata = {
         "delta/version": dg.MetadataValue.int(state.version),
         "position": position(state.position),
     }
     rows = row_count(path)
     if rows is not None:
-        told["dagster/row_count"] = dg.MetadataValue.int(rows)
-    return told
+        entries["dagster/row_count"] = dg.MetadataValue.int(rows)
+    return entries
 
 
 def position(of: Position) -> dg.MetadataValue:

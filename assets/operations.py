@@ -35,23 +35,23 @@ Events = Iterator[dg.AssetObservation | dg.AssetMaterialization | dg.Output[None
 
 DONE = dg.Output(None)
 
-TABLES = dg.Field([str], default_value=[], description="Names of tables; none: all of the topology.")
+TABLES = dg.Field([str], default_value=[], description="Names of tables; by default all tables of the topology.")
 TABLE = dg.Field(str, description="The name of a table.")
 ALL_VERSIONS = dg.Field(
     bool,
     default_value=False,
-    description="Every version that can be computed again; the log of the run names the others.",
+    description="Every version that can be computed again; the log of the run names the other versions.",
 )
-DOWNSTREAM = dg.Field(bool, default_value=False, description="And then every table that is computed from it.")
+DOWNSTREAM = dg.Field(bool, default_value=False, description="Also rebuild every table that is computed from it.")
 FROM_ROWS = dg.Field(
     bool,
     default_value=False,
-    description="If changes of the inputs have expired, begin again with the rows that the inputs have now.",
+    description="If changes of inputs have expired, start again from the rows that the inputs have now.",
 )
-VERSION = dg.Field(int, is_required=False, description="To what it was at this version of it.")
-TIMESTAMP = dg.Field(str, is_required=False, description="Or to what it was then: ISO 8601, UTC unless it says else.")
-LIMIT = dg.Field(int, default_value=20, description="The newest so many of each topic.")
-TOPICS = dg.Field([str], default_value=[], description="Names of topics; none: all of the topology.")
+VERSION = dg.Field(int, is_required=False, description="The version to restore.")
+TIMESTAMP = dg.Field(str, is_required=False, description="Or the time to restore: ISO 8601, in UTC by default.")
+LIMIT = dg.Field(int, default_value=20, description="How many of the newest records of each topic to list.")
+TOPICS = dg.Field([str], default_value=[], description="Names of topics; by default all topics of the topology.")
 
 
 def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobDefinition]:
@@ -70,7 +70,7 @@ def operations(topology: Topology, checked: Mapping[str, Suite]) -> list[dg.JobD
 def _status(topology: Topology) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "look"),
-        description="Observes where every landing and table stands: lag, position, and who waits for whom.",
+        description="Observes the state of every landing and table: lag, position, and the inputs that it waits for.",
     )
     def look(tidetable: dg.ResourceParam[Tidetable]) -> Events:
         with retried():
@@ -80,7 +80,7 @@ def _status(topology: Topology) -> dg.JobDefinition:
             yield _observed(topology, status.table, metadata.of_status(status))
         yield DONE
 
-    return _job(topology, "status", look, "Say where everything stands.")
+    return _job(topology, "status", look, "Report the state of every landing and table.")
 
 
 def _audit(topology: Topology) -> dg.JobDefinition:
@@ -107,7 +107,7 @@ def _audit(topology: Topology) -> dg.JobDefinition:
             raise dg.Failure("; ".join(wrong), allow_retries=False)
         yield DONE
 
-    return _job(topology, "audit", audit_tables, "Audit tables: all of them, or those the configuration names.")
+    return _job(topology, "audit", audit_tables, "Audit the tables that the configuration names, by default all.")
 
 
 @contextmanager
@@ -131,48 +131,53 @@ def _rebuild(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefiniti
     @dg.op(
         name=_name(topology, "rebuild", "table"),
         config_schema={"table": TABLE, "downstream": DOWNSTREAM, "from_rows": FROM_ROWS},
-        description="Computes every row again, as after a changed definition, and writes what differs.",
+        description="Computes every row again, as after a changed definition, and writes the rows that differ.",
     )
     def rebuild_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
-        followers = topology.downstream(table.name) if context.op_config["downstream"] else ()
+        downstream = topology.downstream(table.name) if context.op_config["downstream"] else ()
         by_table, from_rows = gates(topology, checked), context.op_config["from_rows"]
-        for number, target in enumerate((table, *followers), 1):
-            context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(followers))
+        for number, target in enumerate((table, *downstream), 1):
+            context.log.info("rebuilding %s, %s of %s", target.name, number, 1 + len(downstream))
             with retried():
                 gate = by_table.get(target.name)
                 done = rebuild(tidetable.ports(), topology, target, context.run.run_id, gate, from_rows=from_rows)
             yield _materialized(tidetable, topology, target, done)
         yield DONE
 
-    return _job(topology, "rebuild", rebuild_table, "Compute a table again, and, if asked, what follows it.")
+    return _job(
+        topology,
+        "rebuild",
+        rebuild_table,
+        "Rebuild a table and, with downstream, the tables that are computed from it.",
+    )
 
 
 def _restore(topology: Topology) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "restore", "table"),
         config_schema={"table": TABLE, "version": VERSION, "timestamp": TIMESTAMP},
-        description="Puts a table back to an earlier version of itself; the next step goes on from there.",
+        description="Restores a table to an earlier version; the next step continues from there.",
     )
     def restore_table(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         table = _table(topology, context.op_config["table"])
-        version, told = context.op_config.get("version"), context.op_config.get("timestamp")
-        if (version is None) == (told is None):
-            raise dg.Failure("write one of version and timestamp", allow_retries=False)
+        version, timestamp = context.op_config.get("version"), context.op_config.get("timestamp")
+        if (version is None) == (timestamp is None):
+            raise dg.Failure("write either version or timestamp", allow_retries=False)
         with retried():
-            at = None if told is None else _milliseconds(told)
+            at = None if timestamp is None else _milliseconds(timestamp)
             done = restore(tidetable.ports(), topology, table, context.run.run_id, version=version, timestamp=at)
         yield _materialized(tidetable, topology, table, done)
         yield DONE
 
-    return _job(topology, "restore", restore_table, "Put a table back to what it was at a version or a time.")
+    return _job(topology, "restore", restore_table, "Restore a table to a version or a time.")
 
 
 def _check(topology: Topology, checked: Mapping[str, Suite]) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "check", "tables"),
         config_schema={"tables": TABLES},
-        description="Shows every row of each table to its suite, and says how many fail; fails if one does critically.",
+        description="Evaluates the suite of each table on all of its rows; fails if a critical expectation fails.",
     )
     def check_tables(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         wrong: list[str] = []
@@ -201,7 +206,7 @@ def _quarantine_list(topology: Topology) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "list", "records"),
         config_schema={"topics": TOPICS, "limit": LIMIT},
-        description="Observes the newest records of each landing that did not decode, with why and their bytes.",
+        description="Observes the newest records in quarantine of each landing, with their reasons and bytes.",
     )
     def list_records(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         for source in _sources(topology, context.op_config["topics"]):
@@ -210,14 +215,14 @@ def _quarantine_list(topology: Topology) -> dg.JobDefinition:
             yield _observed(topology, source.landing, metadata.of_undecodable(records))
         yield DONE
 
-    return _job(topology, "quarantine_list", list_records, "List what is in quarantine.")
+    return _job(topology, "quarantine_list", list_records, "List the records in quarantine.")
 
 
 def _quarantine_replay(topology: Topology) -> dg.JobDefinition:
     @dg.op(
         name=_name(topology, "redecode", "records"),
         config_schema={"topics": TOPICS},
-        description="Decodes again, as it is declared now, what did not decode; the next tick takes what does.",
+        description="Decodes the records in quarantine again, as declared now; the next tick reads those that decode.",
     )
     def replay(context: dg.OpExecutionContext, tidetable: dg.ResourceParam[Tidetable]) -> Events:
         for source in _sources(topology, context.op_config["topics"]):
@@ -226,7 +231,7 @@ def _quarantine_replay(topology: Topology) -> dg.JobDefinition:
             yield _observed(topology, source.landing, metadata.of_redecoded(done))
         yield DONE
 
-    return _job(topology, "quarantine_replay", replay, "Decode again what is in quarantine.")
+    return _job(topology, "quarantine_replay", replay, "Decode the records in quarantine again.")
 
 
 def _job(topology: Topology, verb: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
@@ -262,16 +267,16 @@ def _sources(topology: Topology, names: Sequence[str]) -> Sequence[Source]:
     return [topology.source(_named(topology, "topic", name, topics)) for name in names] or topology.sources
 
 
-def _milliseconds(told: str) -> int:
+def _milliseconds(text: str) -> int:
     try:
-        at = datetime.fromisoformat(told)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise CannotRestore(f"{told} is no time as ISO 8601 writes it, such as 2026-11-21T10:00:00") from error
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise CannotRestore(f"{text} is not a time in ISO 8601, such as 2026-11-21T10:00:00") from error
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _observed(topology: Topology, name: str, told: metadata.Metadata) -> dg.AssetObservation:
-    return dg.AssetObservation(asset_key=table_key(topology, name), metadata=told)
+def _observed(topology: Topology, name: str, found: metadata.Metadata) -> dg.AssetObservation:
+    return dg.AssetObservation(asset_key=table_key(topology, name), metadata=found)
 
 
 def _materialized(tidetable: Tidetable, topology: Topology, table: Table, done: Stepped) -> dg.AssetMaterialization:

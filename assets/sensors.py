@@ -38,7 +38,7 @@ def broken_sensor(name: str, why: str) -> dg.SensorDefinition:
         name=f"{word(name)}_broken",
         minimum_interval_seconds=AGAIN,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"{name} is left out, and nothing of it is ticked: {why}",
+        description=f"{name} cannot be loaded, and is not ticked: {why}",
     )
     def broken() -> dg.SkipReason:
         raise dg.Failure(why)
@@ -65,7 +65,7 @@ def lag_sensor(topology: Topology) -> dg.SensorDefinition:
     ) -> dg.RunRequest | dg.SkipReason:
         in_flight = dg.RunsFilter(job_name=tick_name(topology), statuses=IN_FLIGHT)
         if context.instance.get_runs_count(in_flight) > 0:
-            return dg.SkipReason("A tick is on its way.")
+            return dg.SkipReason("A tick is queued or running.")
         kafka = tidetable.listening()
         if kafka is None:
             return dg.SkipReason("The lake's own broker does not run; start it: tidetable up")

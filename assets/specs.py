@@ -79,7 +79,7 @@ def landing_spec(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg
         deps=[topic_key(source.topic)],
         group_name=word(topology.name),
         kinds={"spark", "deltalake"},
-        description=f"Every record of topic `{source.topic}`, as it came, with its offset. Read as a {source.kind}.",
+        description=f"Every record of topic `{source.topic}`, with its offset. It is read as a {source.kind}.",
         metadata=_metadata(topology, source.landing, lakehouse, source.line, [*_columns(consumed.columns), *raw]),
         code_version=sha256(repr(consumed).encode()).hexdigest(),
     )

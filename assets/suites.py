@@ -115,7 +115,7 @@ def suites(topologies: Iterable[Topology], folder: Path = FOLDER, others: Collec
     for path in files:
         if path.suffix != ".json" or path.stem not in tables:
             raise BrokenSuite(
-                f"{path} is the suite of no table; name it <topology>.<table>.json, of one of: "
+                f"{path} is not named like a table: name it <topology>.<table>.json, with one of: "
                 f"{', '.join(sorted(tables))}"
             )
     found = {path.stem: _read(path) for path in files}
@@ -140,14 +140,14 @@ def _read(path: Path) -> Suite:
     ):
         raise BrokenSuite(f'{path}: write {{"name": ..., "expectations": [{{"type": ..., "kwargs": {{...}}}}]}}')
     for keys, given in ((SUITE_KEYS, suite), *((EXPECTATION_KEYS, one) for one in expectations)):
-        if strange := next((key for key in given if key not in keys), None):
+        if unknown := next((key for key in given if key not in keys), None):
             raise BrokenSuite(
-                f"{path}: there is no place for {strange!r}{_nearest(strange, keys)} beside {', '.join(keys)}; "
-                f"an expectation's arguments are in kwargs"
+                f"{path}: unknown key {unknown!r}{_nearest(unknown, keys)}; the keys are {', '.join(keys)}. Write the "
+                f"arguments of an expectation in kwargs"
             )
     severities = [expectation.get("severity", "critical") for expectation in expectations]
-    if strange := sorted(set(severities) - set(WORST_FIRST)):
-        raise BrokenSuite(f"{path}: severity {', '.join(strange)} is none of {', '.join(WORST_FIRST)}")
+    if unknown := sorted(set(severities) - set(WORST_FIRST)):
+        raise BrokenSuite(f"{path}: unknown severity {', '.join(unknown)}: write one of {', '.join(WORST_FIRST)}")
     return Suite(suite["name"], path, text, tuple(expectations))
 
 
@@ -156,7 +156,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
     return found
 
 
@@ -177,7 +177,7 @@ def _check_columns(suite: Suite, name: str, table: Table) -> None:
         for column in _columns(arguments):
             if column not in types and comment(column) is None:
                 raise BrokenSuite(
-                    f"{suite.path}: {expectation['type']} is about {column!r}, which {name} does not have"
+                    f"{suite.path}: {expectation['type']} names the column {column!r}, which {name} does not have"
                     f"{_nearest(column, [*types, *COMMENTS])}; its columns are: {', '.join(types)}"
                 )
         condition = arguments.get("row_condition")
@@ -241,17 +241,18 @@ def _check_expectations(suite: Suite) -> None:
     if valid.exists():
         return
     command = [sys.executable, "-m", "assets.suites"]
-    asked = subprocess.run(command, input=suite.text, capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        raise BrokenSuite(f"{suite.path} could not be validated by Great Expectations {gx}:\n{asked.stderr.strip()}")
-    wrong = json.loads(asked.stdout)
-    if wrong:
-        raise BrokenSuite("\n".join(f"{suite.path}: {one}" for one in wrong))
+    validated = subprocess.run(command, input=suite.text, capture_output=True, text=True, check=False)
+    if validated.returncode != 0:
+        output = validated.stderr.strip()
+        raise BrokenSuite(f"{suite.path} could not be validated by Great Expectations {gx}:\n{output}")
+    errors = json.loads(validated.stdout)
+    if errors:
+        raise BrokenSuite("\n".join(f"{suite.path}: {error}" for error in errors))
     valid.parent.mkdir(parents=True, exist_ok=True)
     valid.touch()
 
 
-def _wrong(text: str) -> Iterator[str]:
+def _errors(text: str) -> Iterator[str]:
     """What Great Expectations or Spark rejects in a suite: a sentence for each expectation and argument."""
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError
@@ -265,19 +266,19 @@ def _wrong(text: str) -> Iterator[str]:
     for number, expectation in enumerate(json.loads(text)["expectations"], start=1):
         name, arguments = expectation["type"], expectation.get("kwargs", {})
         try:
-            of = get_expectation_impl(name)
+            implementation = get_expectation_impl(name)
         except ExpectationNotFoundError:
             near = _nearest(name, list_registered_expectation_implementations())
             yield f"expectation {number}: Great Expectations has no {name}{near}"
             continue
         try:
-            of(**arguments)
+            implementation(**arguments)
         except ValidationError as error:
-            told: dict[str, str] = {}
+            reasons: dict[str, str] = {}
             for one in error.errors():
-                told.setdefault(str(one["loc"][0]), one["msg"])
-            for argument, why in told.items():
-                near = "" if argument in of.__fields__ else _nearest(argument, of.__fields__)
+                reasons.setdefault(str(one["loc"][0]), one["msg"])
+            for argument, why in reasons.items():
+                near = "" if argument in implementation.__fields__ else _nearest(argument, implementation.__fields__)
                 yield f"expectation {number}, {name}: {argument.replace('__root__', 'arguments')}: {why}{near}"
             continue
         query = arguments.get("unexpected_rows_query")
@@ -293,5 +294,5 @@ def _wrong(text: str) -> Iterator[str]:
 
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr):  # Great Expectations prints advice
-        found = list(_wrong(sys.stdin.read()))
+        found = list(_errors(sys.stdin.read()))
     print(json.dumps(found))

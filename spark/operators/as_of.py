@@ -1,4 +1,4 @@
-"""The changes of a table that its records make, for as-of lookups."""
+"""The changes that records make to a table, for as-of lookups."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Sessions of a stream's records: in a group, the time from a first record to a last one, without a longer gap.
 
 A session is open until stream time minus gap and grace has passed its end. A record is late, and dropped, if stream
-time at its own place, minus gap and grace, has passed it. Any other record reaches back by the gap, but not to what is
-closed at its place. What it reaches is in its session. Of two records, the one with the later time reaches the other,
-in whatever order they arrive: an out-of-order record is itself open, hence not before what was open already. So the
-sessions depend only on the order of the records, not on how they were cut into spans, and sessions never overlap.
+time at its own place, minus gap and grace, has passed it. Any other record reaches back by the gap, but not to sessions
+that are closed at its place; it is in one session with all records that it reaches. Of two records, the one with the
+later time reaches the other, whichever arrives first: an out-of-order record that is not late was open at every earlier
+place too. So the sessions depend only on the order of the records, not on how they were cut into spans, and sessions
+never overlap.
 A span's records are folded into the open sessions. The rows of these are the only state. Closed sessions do not change.
 (Kafka Streams accepts a late record if an open session reaches back to it.)
 """

@@ -6,7 +6,7 @@ within the window. The later record of a pair triggers it, with stream time at i
 without a partner gets a row of its own when stream time closes it. So the output depends only on the order of the
 records, not on how they were cut into spans, and stream time is the only state. Earlier records are read from their
 landing, as far back as a record can be open. The rows emitted before show whether a record had a partner.
-(Kafka Streams has several clocks here, and emits some rows early, or twice: tests/conformance/divergences.yaml.)
+(Kafka Streams has several stream times here, and emits some rows early, or twice: tests/conformance/divergences.yaml.)
 """
 
 from __future__ import annotations

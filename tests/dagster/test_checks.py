@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from assets import checks, metadata
-from assets.gates import Failure, SuiteGate, Verdict, meant, together
+from assets.gates import Failure, SuiteGate, Verdict, about_rows_together, applicable
 from assets.suites import Expectation, Suite
 from dagster_project import render
 from dagster_project.cli import main, maintenance
@@ -45,15 +45,15 @@ def test_a_check_without_new_rows_says_what_the_position_says_whoever_committed_
     assert held.passed, "as when the rows were corrected, and `tidetable check` found nothing"
     other = checks.passed(SUITE, None, state(NONE, NONE, gate="a suite of the same name"))
     assert not other.passed
-    assert "was not evaluated" in (other.description or "")
+    assert "has not been evaluated" in (other.description or "")
 
 
-@pytest.mark.parametrize(("verdict", "said"), [(HELD, "Every expectation held."), (WARNED, "newest")])
+@pytest.mark.parametrize(("verdict", "said"), [(HELD, "Every expectation succeeded."), (WARNED, "newest")])
 def test_the_verdict_on_new_rows_is_shown_beside_rows_of_before_that_fail(verdict: Verdict, said: str) -> None:
     shown = checks.passed(SUITE, verdict, state({"stored": 2, "other": None}, verdict.failing))
     assert (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert shown.description == (
-        "Rows that were there in version 7 fail: stored (2), other. They stay; correct them at their source, then run "
+        "Rows of version 7 fail: stored (2), other. They are committed; correct them at their source, then run "
         f"`tidetable check`. The rows of this step: {said}"
     )
     counts = shown.metadata["stored_rows_failing"]
@@ -94,10 +94,10 @@ def test_what_is_expected_of_rows_together_is_told_from_what_is_expected_of_each
         {"type": NOT_NULL, "kwargs": {"column": "v", "mostly": 0.9}},
         {"type": "expectation_of_a_later_release"},
     ]
-    assert not any(map(together, each))
-    assert all(map(together, all_))
-    assert meant(all_, empty=False) == all_
-    assert [one["type"] for one in meant(all_, empty=True)] == ["expect_table_row_count_to_be_between"]
+    assert not any(map(about_rows_together, each))
+    assert all(map(about_rows_together, all_))
+    assert applicable(all_, empty=False) == all_
+    assert [one["type"] for one in applicable(all_, empty=True)] == ["expect_table_row_count_to_be_between"]
 
 
 def test_a_table_whose_suite_cannot_be_evaluated_keeps_no_other_from_its_check(

@@ -236,18 +236,22 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(BrokenSuite, match="is not JSON"):
         discover.gates_of(topologies(lambda _: None)[0])
     (folder / "whoel.t.json").write_text("of nobody")
-    with pytest.raises(BrokenSuite, match="suite of no table"):
+    with pytest.raises(BrokenSuite, match="not named like a table"):
         discover.gates_of(topologies(lambda _: None)[1])
 
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("a.nothing.json", {"name": "s", "expectations": [{"type": "t"}]}, "suite of no table; name it .* one of: a.t"),
-        ("a.t.yaml", {"name": "s", "expectations": [{"type": "t"}]}, "suite of no table"),
+        (
+            "a.nothing.json",
+            {"name": "s", "expectations": [{"type": "t"}]},
+            "not named like a table: name it .* one of: a.t",
+        ),
+        ("a.t.yaml", {"name": "s", "expectations": [{"type": "t"}]}, "not named like a table"),
         ("a.t.json", {"name": "s", "expectations": [{"kwargs": {}}]}, "write {"),
         ("a.t.json", {"name": "s"}, "write {"),
-        ("a.t.json", {"name": "s", "expectations": [{"type": "t", "severity": "fatal"}]}, "severity fatal is none"),
+        ("a.t.json", {"name": "s", "expectations": [{"type": "t", "severity": "fatal"}]}, "unknown severity fatal"),
     ],
 )
 def test_a_broken_suite_is_named(tmp_path: Path, file: str, text: object, message: str) -> None:
@@ -265,11 +269,13 @@ NOT_NULL = "expect_column_values_to_not_be_null"
     [
         (
             {"type": BETWEEN, "kwargs": {"column": "valeu", "min_value": 0}},
-            f"{BETWEEN} is about 'valeu', which a.t does not have (did you mean 'value'?); its columns are: id, value",
+            f"{BETWEEN} names the column 'valeu', which a.t does not have (did you mean 'value'?); its columns are: "
+            "id, value",
         ),
         (
             {"type": "expect_column_pair_values_to_be_equal", "kwargs": {"column_A": "id", "column_B": "x"}},
-            "expect_column_pair_values_to_be_equal is about 'x', which a.t does not have; its columns are: id, value",
+            "expect_column_pair_values_to_be_equal names the column 'x', which a.t does not have; its columns are: "
+            "id, value",
         ),
         (
             {"type": BETWEEN, "kwargs": {"column": "id", "min_value": "zero"}},
@@ -289,18 +295,22 @@ NOT_NULL = "expect_column_values_to_not_be_null"
         ),
         (
             {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "_timestmp"}},
-            "is about '_timestmp', which a.t does not have (did you mean '_timestamp'?)",
+            "names the column '_timestmp', which a.t does not have (did you mean '_timestamp'?)",
         ),
         (
             {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "valeu"]}},
-            "is about 'valeu', which a.t does not have (did you mean 'value'?)",
+            "names the column 'valeu', which a.t does not have (did you mean 'value'?)",
         ),
         *(
             ({"type": NOT_NULL, "kwargs": {"column": "id", "row_condition": text, "condition_parser": parser}}, told)
             for text, parser, told in (
                 ("valeu = 'x'", "spark", "row_condition of expect_column_values_to_not_be_null"),
-                ('col("valeu").notNull()', "great_expectations", "is about 'valeu', which a.t does not have"),
-                ({"type": "nullity", "column": {"name": "valeu"}}, None, "is about 'valeu', which a.t does not have"),
+                ('col("valeu").notNull()', "great_expectations", "names the column 'valeu', which a.t does not have"),
+                (
+                    {"type": "nullity", "column": {"name": "valeu"}},
+                    None,
+                    "names the column 'valeu', which a.t does not have",
+                ),
             )
         ),
     ],
@@ -334,10 +344,10 @@ def test_bounds_that_are_no_values_of_the_column_need_not_be_of_its_type(
     ("text", "message"),
     [
         (b'{"name": "\xff"}', "is not JSON"),
-        (b'{"name": "s", "expectations": [], "expectations": [{"type": "t"}]}', "'expectations' is there twice"),
-        (b'{"name": "s", "expectation": [], "expectations": [{"type": "t"}]}', "no place for 'expectation' .did you"),
-        (b'{"name": "s", "expectations": [{"type": "t", "severty": "info"}]}', "no place for 'severty' .did you mean"),
-        (b'{"name": "s", "expectations": [{"type": "t", "mostly": 0.5}]}', "no place for 'mostly'.*in kwargs"),
+        (b'{"name": "s", "expectations": [], "expectations": [{"type": "t"}]}', "duplicate key 'expectations'"),
+        (b'{"name": "s", "expectation": [], "expectations": [{"type": "t"}]}', "unknown key 'expectation' .did you"),
+        (b'{"name": "s", "expectations": [{"type": "t", "severty": "info"}]}', "unknown key 'severty' .did you mean"),
+        (b'{"name": "s", "expectations": [{"type": "t", "mostly": 0.5}]}', "unknown key 'mostly'.*in kwargs"),
     ],
 )
 def test_a_suite_that_would_not_be_read_whole_is_refused(tmp_path: Path, text: bytes, message: str) -> None:

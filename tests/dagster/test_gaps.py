@@ -72,7 +72,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     told, check = ticked()
     assert (check.passed, check.description) == (
         False,
-        f"Offsets that were gone before they were landed: {name}-0 1 to 3.",
+        f"Offsets that were deleted before they were landed: {name}-0 1 to 3.",
     )
     assert told["kafka/gaps"].value == 3
     [gap] = json.loads(said("gaps", f"lossy.{name}", "--json"))["gaps"]

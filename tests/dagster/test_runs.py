@@ -364,8 +364,8 @@ def test_where_everything_stands_is_observed_by_a_job(shop: Shop) -> None:
 def test_what_an_operation_is_asked_wrongly_it_says(shop: Shop) -> None:
     for verb, op, config, words in (
         ("rebuild", "rebuild_table", {"table": "larg"}, "runs has no table larg; it has "),
-        ("restore", "restore_table", {"table": "large"}, "write one of version and timestamp"),
-        ("restore", "restore_table", {"table": "large", "timestamp": "noon"}, "noon is no time as ISO 8601"),
+        ("restore", "restore_table", {"table": "large"}, "write either version or timestamp"),
+        ("restore", "restore_table", {"table": "large", "timestamp": "noon"}, "noon is not a time in ISO 8601"),
     ):
         failed = operated(shop, verb, op, **config)
         (event,) = [event for event in failed.all_events if event.is_step_failure]
@@ -436,7 +436,7 @@ def test_the_checks_of_the_project_are_suites_of_great_expectations() -> None:
         # The frame lacks the column.
         ("expect_column_values_to_not_be_null", r'could not be evaluated: .*"name"'),
         # Great Expectations has it for other engines than Spark.
-        ("expect_column_kl_divergence_to_be_less_than", "Great Expectations stumbled: KeyError"),
+        ("expect_column_kl_divergence_to_be_less_than", "Great Expectations failed: KeyError"),
         # Great Expectations leaves it out; only a suite that was not validated has it.
         ("expect_column_values_to_be_betwen", "1 expectations of .*did not evaluate them"),
     ],

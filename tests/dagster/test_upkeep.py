@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrpcException
 
-from assets.maintenance import forget
+from assets.maintenance import delete_runs
 from assets.retries import retried
 from assets.specs import TOPOLOGY_TAG
 from spark.engine.errors import NotCommitted, PlanChanged
@@ -64,11 +64,11 @@ def test_old_runs_of_ours_are_forgotten_with_their_files(tmp_path: Path) -> None
     with dg.DagsterInstance.local_temp(str(tmp_path), overrides={"telemetry": {"enabled": False}}) as instance:
         runs = [job.execute_in_process(instance=instance).run_id for job in (ours, ours, others)]
         now = datetime.now(UTC)
-        assert forget(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now - timedelta(days=1)) == 0
-        assert forget(instance, ["a"], [dg.DagsterRunStatus.FAILURE], now) == 0
-        assert forget(instance, [], [dg.DagsterRunStatus.SUCCESS], now) == 0
-        assert forget(instance, ["b"], [dg.DagsterRunStatus.SUCCESS], now) == 0
-        assert forget(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now) == 2
+        assert delete_runs(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now - timedelta(days=1)) == 0
+        assert delete_runs(instance, ["a"], [dg.DagsterRunStatus.FAILURE], now) == 0
+        assert delete_runs(instance, [], [dg.DagsterRunStatus.SUCCESS], now) == 0
+        assert delete_runs(instance, ["b"], [dg.DagsterRunStatus.SUCCESS], now) == 0
+        assert delete_runs(instance, ["a"], [dg.DagsterRunStatus.SUCCESS], now) == 2
         assert [run.run_id for run in instance.get_runs()] == runs[2:]
         assert not any(tmp_path.glob(f"history/runs/{runs[0]}*"))
         assert any(tmp_path.glob(f"history/runs/{runs[2]}*"))

@@ -227,7 +227,7 @@ class Grouped(Handle):
 @checks_calls
 @dataclass(frozen=True, eq=False, repr=False)
 class KGroupedTable(Grouped):
-    """Rows in groups; an aggregate returns a table whose key are the grouping columns."""
+    """Rows in groups; an aggregate returns a table whose key is the grouping columns."""
 
     def windowed_by(self, windows: object) -> NoReturn:  # noqa: ARG002  # as for streams
         """Not available: the error says what to write."""
@@ -244,7 +244,7 @@ class KGroupedStream(Grouped):
     def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> TimeWindowedKStream:
         """The records of each group in windows of time; an aggregate returns a table, which must be stored.
 
-        Its key are the grouping columns, `_window_start` and `_window_end`. A record counts in those of its windows
+        Its key is the grouping columns, `_window_start` and `_window_end`. A record counts in those of its windows
         that are open when it arrives. A record without an open window is late: it is dropped, and counted in the
         position.
 
