@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from pyspark.errors import PySparkException
 
 from spark.testing import TopologyTestDriver
 from spark.topology import (
@@ -278,3 +281,117 @@ def test_what_does_not_decode_is_an_error_at_the_line_that_pipes_it(session: Spa
     assert "no row of a table has such a key" in str(nobodys["error"])
     assert (broken["value"], broken["error"]) == (b"{no json", "the value does not decode as JSON (n int)")
     assert driver.table("orders") == [{"a": 1, "b": "x", "n": 1}]
+
+
+def published() -> Topology:
+    """Orders by their customer's name, published; a stream, published; a table of windows."""
+    builder = StreamsBuilder("published")
+    orders = builder.table("orders", Consumed.json(key="order_id bigint", value="who string, amount decimal(9,2)"))
+    orders.group_by("who").aggregate(total="sum(amount)").materialize("totals").to("totals-v1")
+    orders.group_by("who", "amount").count().materialize("pairs")
+    clicks = builder.stream("clicks", Consumed.json(key="user string", value="sku string"))
+    clicks.filter("sku <> 'cap'").materialize("kept").to("kept-v1")
+    clicks.group_by("sku").windowed_by(TimeWindows.of("10ms", grace="0ms")).count().materialize("windows")
+    return builder.build()
+
+
+def test_records_are_piped_into_a_topic_whose_time_advances(session: SparkSession) -> None:
+    driver = TopologyTestDriver(published(), session=session)
+    clicks = driver.create_input_topic("clicks", start_timestamp=datetime(1970, 1, 1, tzinfo=UTC), auto_advance=4)
+    clicks.pipe_input("ada", {"sku": "pen"})
+    clicks.pipe_input("ada", {"sku": "ink"}, timestamp=2, headers={"trace": "1", "raw": b"1"}, partition=1)
+    clicks.pipe_input("ben", None)
+    clicks.advance_time(timedelta(milliseconds=12))
+    clicks.pipe_value_list([{"sku": "cap"}])
+    clicks.pipe_key_value_list([("ada", {"sku": "pen"}), ("ben", {"sku": "pen"})], start_timestamp=30, advance=5)
+    assert driver.stream_time("windows") == 35
+    kept = driver.create_output_topic("kept-v1").read_records_to_list()
+    assert [(record.key, record.value, record.timestamp) for record in kept] == [
+        ("ada", {"sku": "pen"}, 0),
+        ("ada", {"sku": "ink"}, 2),
+        ("ada", {"sku": "pen"}, 30),
+        ("ben", {"sku": "pen"}, 35),
+    ]
+    assert driver.counted("clicks").tombstones == 1
+    [cap] = [row for row in driver.table("windows") if row["sku"] == "cap"]
+    assert driver.table("windows").get({name: cap[name] for name in ("sku", "_window_start", "_window_end")}) == cap
+
+
+def test_an_output_topic_has_what_publishing_sends(session: SparkSession) -> None:
+    driver = TopologyTestDriver(published(), session=session)
+    totals = driver.create_output_topic("totals-v1")
+    assert totals.is_empty
+    driver.pipe("orders", key=1, value={"who": "ada", "amount": "1.50"}, timestamp=7)
+    driver.pipe("orders", key=2, value={"who": "ben", "amount": 2}, timestamp=5)
+    assert totals.queue_size == 2
+    first = totals.read_record()
+    assert (first.key, first.value, first.timestamp) == ("ada", {"total": Decimal("1.50")}, 7)
+    assert (first.key_bytes, first.value_bytes) == (b'"ada"', b'{"total":1.50}')
+    assert first.headers["tidetable.table"] == "published/totals"
+    assert totals.read_key_value() == ("ben", {"total": Decimal("2.00")})
+    with pytest.raises(TopologyError, match=r"(?s)all records are read.*is_empty.*test_testing.py:"):
+        totals.read_value()
+    driver.pipe("orders", key=1, value={"who": "ben", "amount": "1.50"}, timestamp=9)
+    assert totals.read_key_values_to_map() == {"ada": None, "ben": {"total": Decimal("3.50")}}
+    assert totals.is_empty
+    again = driver.create_output_topic("totals")  # by the table's name, and from the first record
+    gone = again.read_records_to_list()[2]
+    assert (gone.key, gone.value, gone.timestamp) == ("ada", None, 7)  # a tombstone has the time of the row
+    pairs = driver.create_output_topic("pairs").read_key_values_to_map()
+    assert pairs[("ben", Decimal("1.50"))] == {"count": 1}
+
+
+def test_a_row_is_found_by_its_key(session: SparkSession) -> None:
+    driver = TopologyTestDriver(published(), session=session)
+    driver.pipe("orders", key=1, value={"who": "ada", "amount": 2}, timestamp=7)
+    row = {"who": "ada", "amount": Decimal("2.00"), "count": 1}
+    assert driver.table("pairs") == [row]
+    assert driver.table("pairs").get(("ada", 2)) == driver.table("pairs").get({"amount": 2, "who": "ada"}) == row
+    assert driver.table("orders").get(1) == {"order_id": 1, "who": "ada", "amount": Decimal("2.00")}
+    assert driver.table("orders").get(2) is None
+    for key in ("ada", ("ada",), ("ada", 2, 3), {"who": "ada"}):
+        with pytest.raises(TopologyError, match=r"(?s)the key has: who string, amount decimal.*test_testing.py:"):
+            driver.table("pairs").get(key)
+
+
+def test_topics_and_times_that_are_not_there_are_named(session: SparkSession) -> None:
+    driver = TopologyTestDriver(published(), session=session)
+    with pytest.raises(TopologyError, match=r"reads no topic 'click'(?s:.*)did you mean clicks\?"):
+        driver.create_input_topic("click")
+    with pytest.raises(TopologyError, match=r"publishes no topic(?s:.*)did you mean totals-v1\?"):
+        driver.create_output_topic("totals-v2")
+    with pytest.raises(TopologyError, match=r"keeps no stream time(?s:.*)kept, windows"):
+        driver.stream_time("totals")
+    clicks = driver.create_input_topic("clicks")
+    with pytest.raises(TopologyError, match="time does not go back"):
+        clicks.advance_time(-1)
+    with pytest.raises(TopologyError, match="a datetime with a time zone"):
+        clicks.pipe_input("ada", None, timestamp=datetime(2026, 1, 1))  # what is wrong here
+    with pytest.raises(TopologyError, match="the header 'n' is 1"):
+        clicks.pipe_input("ada", None, headers={"n": 1})  # type: ignore[dict-item]  # what is mistyped
+
+
+def test_the_clock_decides_which_records_are_from_the_future(session: SparkSession) -> None:
+    driver = TopologyTestDriver(published(), session=session)
+    ahead = int(time.time() * 1000) + 2 * 3_600_000  # an hour more than is allowed
+    clicks = driver.create_input_topic("clicks", start_timestamp=ahead)
+    with pytest.raises(TopologyError, match="ahead of the clock"):
+        clicks.pipe_input("ada", {"sku": "pen"})
+    driver.advance_wall_clock_time(timedelta(hours=2))
+    clicks.pipe_input("ada", {"sku": "pen"})
+    assert driver.stream_time("windows") == ahead
+
+
+def test_a_batch_that_fails_is_left_out_and_named(session: SparkSession) -> None:
+    builder = StreamsBuilder("failing")
+    table = builder.table("parts", Consumed.json(key="id int", value="whole int, by int"))
+    table.map_values("whole div by AS part").materialize("divided")
+    driver = TopologyTestDriver(builder.build(), session=session)
+    driver.pipe("parts", key=1, value={"whole": 6, "by": 2})
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]  # CPython has frames
+    driver.pipe("parts", key=2, value={"whole": 6, "by": 0})
+    driver.pipe("parts", key=3, value={"whole": 6, "by": 3})
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO") as failed:
+        driver.table("divided")
+    assert f"test_testing.py:{line}" in failed.value.__notes__[0]
+    assert driver.table("divided") == [{"id": 1, "part": 3}, {"id": 3, "part": 2}]

@@ -11,7 +11,10 @@ from pathlib import Path
 from spark.topology.columns import Column, Line
 
 _HERE = Path(__file__).parent
-_OURS = (str(_HERE / "_").removesuffix("_"), str(_HERE.with_name("testing.py")))  # this folder, and the driver
+_OURS = (
+    str(_HERE / "_").removesuffix("_"),
+    str(_HERE.with_name("testing") / "_").removesuffix("_"),
+)  # this folder, and the driver
 
 
 class TopologyError(Exception):

@@ -182,7 +182,7 @@ def run(case: Case, cut: Cut, engine: Engine) -> Run:
                     timestamp=int(line["timestamp"]),
                 )
         emitted.append({name: "; ".join(map(written, driver.records(name)[count:])) for name, count in before.items()})
-    states = {name: driver.table(name) for name in case.columns}
+    states: States = {name: driver.table(name) for name in case.columns}
     session.stop()
     return Run(tuple(emitted), states)
 

@@ -64,27 +64,27 @@ class Feed:
     def has_other(self, key: bytes, version: int) -> bool:
         """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
         was, now = (
-            self._encoded(self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
+            encoded(self.target, self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
             for at in (version, self.newest)
         )
         return was.collect() != now.collect()
 
     def _all(self, version: int) -> list[DataFrame]:
-        return self._paged(self._ordered(self._encoded(self._at(version), version, F.lit(True))))
+        return self._paged(ordered(self.target, encoded(self.target, self._at(version), version, F.lit(True))))
 
     def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
-        return self._paged(self._ordered(self._net(self._difference(version, begun))))
+        return self._paged(ordered(self.target, net(self.target, self._difference(version, begun))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
-        rows = self._ordered(self._changes(versions))
+        rows = ordered(self.target, self._changes(versions))
         few = sum(PAGE if one.rows is None else one.rows for one in versions) < PAGE
         return [rows] if few else self._paged(rows)
 
     def _changes(self, versions: list[ChangedVersion]) -> DataFrame:
-        """Return one row for every key and version that changed it, as `_net` does."""
+        """Return one row for every key and version that changed it, as `net` does."""
         feed = self.cache.session.read.option("readChangeFeed", "true").option("startingVersion", versions[0].version)
         changes = feed.option("endingVersion", versions[-1].version).format("delta").load(self.table.path)
-        return self._net(self._encoded(changes, F.col("_commit_version"), inserted()))
+        return net(self.target, encoded(self.target, changes, F.col("_commit_version"), inserted()))
 
     def _changed(self, since: int) -> list[ChangedVersion]:
         try:
@@ -112,60 +112,11 @@ class Feed:
                 f"{self.target.topic} has records of the former one. {remedy(self.target)}"
             )
         own = _own_columns(after.schema) if begun else None
-        sides = (self._encoded(before, version, F.lit(False), own), self._encoded(after, version, F.lit(True), own))
+        sides = (
+            encoded(self.target, before, version, F.lit(False), own),
+            encoded(self.target, after, version, F.lit(True), own),
+        )
         return sides[0].unionByName(sides[1])
-
-    def _encoded(
-        self, rows: DataFrame, version: Column | int, new: Column, columns: Mapping[str, DataType | str] | None = None
-    ) -> DataFrame:
-        """Return rows encoded as in the topic.
-
-        Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
-        struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
-        `_reached`. `columns` (type by name) replace the present columns of the plan.
-        """
-        plan = self.target.plan
-        columns = columns or {column.name: column.type or "string" for column in plan.columns}
-        encode = serde(self.target.produced.format)
-        value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
-        at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
-        # A version from before the table gained a column lacks it.
-        later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
-        rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
-        if plan.is_stream:
-            value = F.when(~F.col("_deleted"), value)
-            by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
-            reached = F.coalesce("_reached", micros())
-            rows = rows.withColumn(
-                "_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0))
-            )
-        row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
-        return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *self._placed())
-
-    def _net(self, changes: DataFrame) -> DataFrame:
-        """Return one row for every key whose encoded row a version changed. Records of a stream are never deleted.
-
-        `_row` is the new row, or a tombstone with the key and timestamp of the old one.
-        """
-        was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
-        grouped = changes.groupBy("_version", *cols(identity(self.target.plan)))
-        net = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in self._placed()))
-        net = net.where("NOT (_was <=> _now)")
-        if self.target.plan.is_stream:
-            return net.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
-        gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
-        return net.withColumn("_row", F.coalesce("_now", gone))
-
-    def _ordered(self, rows: DataFrame) -> DataFrame:
-        """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
-
-        Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
-        table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
-        replaced.
-        """
-        commits = ("_batch", "_ordinal") if self.target.plan.of_changes else ()
-        place = dict.fromkeys((*commits, *self._placed(), *identity(self.target.plan)))
-        return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
 
     def _paged(self, rows: DataFrame) -> list[DataFrame]:
         """Compute ordered rows once, and return them as frames of at most `PAGE` rows each."""
@@ -182,8 +133,66 @@ class Feed:
                 begin, room = until + 1, room - (until - begin + 1)
         return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
 
-    def _placed(self) -> tuple[str, ...]:
-        return ("_batch", "_reached") if self.target.plan.is_stream else ()
+
+def encoded(
+    target: Table,
+    rows: DataFrame,
+    version: Column | int,
+    new: Column,
+    columns: Mapping[str, DataType | str] | None = None,
+) -> DataFrame:
+    """Return rows of a table encoded as in its topic.
+
+    Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
+    struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
+    `_reached`. `columns` (type by name) replace the present columns of the plan.
+    """
+    plan = target.plan
+    columns = columns or {column.name: column.type or "string" for column in plan.columns}
+    encode = serde(target.produced.format)
+    value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
+    at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
+    # A version from before the table gained a column lacks it.
+    later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
+    rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
+    if plan.is_stream:
+        value = F.when(~F.col("_deleted"), value)
+        by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
+        reached = F.coalesce("_reached", micros())
+        rows = rows.withColumn("_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0)))
+    row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
+    return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *_placed(target))
+
+
+def net(target: Table, changes: DataFrame) -> DataFrame:
+    """Return one row for every key whose encoded row a version changed. Records of a stream are never deleted.
+
+    `_row` is the new row, or a tombstone with the key and timestamp of the old one.
+    """
+    was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
+    grouped = changes.groupBy("_version", *cols(identity(target.plan)))
+    found = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in _placed(target)))
+    found = found.where("NOT (_was <=> _now)")
+    if target.plan.is_stream:
+        return found.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
+    gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
+    return found.withColumn("_row", F.coalesce("_now", gone))
+
+
+def ordered(target: Table, rows: DataFrame) -> DataFrame:
+    """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
+
+    Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
+    table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
+    replaced.
+    """
+    commits = ("_batch", "_ordinal") if target.plan.of_changes else ()
+    place = dict.fromkeys((*commits, *_placed(target), *identity(target.plan)))
+    return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
+
+
+def _placed(target: Table) -> tuple[str, ...]:
+    return ("_batch", "_reached") if target.plan.is_stream else ()
 
 
 def _own_columns(schema: StructType) -> dict[str, DataType | str]:
