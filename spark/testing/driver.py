@@ -60,7 +60,9 @@ class TopologyTestDriver:
             raise ValueError(f'batch is {batch!r}; write "each", "all", or a number from 1')
         self._topology = topology
         self._size = 1 if batch == "each" else None if batch == "all" else int(batch)
-        self._session = session if session is not None else SparkSession.builder.getOrCreate()
+        # The call site of every column would be half of what goes to and fro between Python and the JVM.
+        builder = SparkSession.builder.config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        self._session = session if session is not None else builder.getOrCreate()
         self._ahead = topology.settings.message_timestamp_after_max_ms
         self._piped: list[Piped] = []
         self._waiting: list[list[Piped]] = []

@@ -263,7 +263,7 @@ def sent(
     """What publishing a table sends for its changes: each batch is a version. The table has no id and no epoch here."""
     if not found:
         return
-    table, schema = topology.table(name), StructType(tables[name].schema.fields)
+    table, schema = topology.table(name), StructType(list(tables[name].schema.fields))
     schema.add("_number", "long").add("_after", "boolean")
     sides = [
         row | {"_number": one.batch, "_after": after}
