@@ -64,7 +64,8 @@ def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
         deps=[table_key(topology, table.name)],
         group_name="kafka",
         kinds={"kafka"},
-        description=f"The Kafka topic `{table.topic}`: every change of {topology.name}.{table.name}, as keyed JSON.",
+        description=f"The Kafka topic `{table.topic}`: every change of {topology.name}.{table.name}, "
+        f"keyed, in the format `{table.produced.format}`.",
         metadata=_line(table.line),
     )
 

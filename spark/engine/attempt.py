@@ -248,11 +248,11 @@ def attempting(
     pins: Pins,
     run: str,
     gate: Gate | None = None,
-    gone: Sequence[str] = (),
+    expired: Sequence[str] = (),
 ) -> Iterator[Attempt]:
     """Open a session for one attempt, and yield the attempt. Creates the table if it does not exist.
 
-    For the inputs in `gone`, whose changes have expired, their rows at the pin replace all changes up to it.
+    For the inputs in `expired`, whose changes have expired, their rows at the pin replace all changes up to it.
 
     Raises:
         PlanChanged: a landing differs from its declaration, or another run created the table by another definition.
@@ -263,7 +263,7 @@ def attempting(
     if state is None:
         check_landings(ports.lakehouse, topology, target)
     with table_errors(topology, target), opened(ports.engine, topology.settings) as session:
-        begun_at = {name: pins.inputs[name].version for name in gone}
+        begun_at = {name: pins.inputs[name].version for name in expired}
         if state is not None and state.position.n > 0:  # its first step has set this
             begun_at = state.position.begun
         now = DeltaSnapshot(session, ports.lakehouse, topology.name, pins.inputs, pins.cut, begun_at)

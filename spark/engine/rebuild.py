@@ -80,10 +80,10 @@ def rebuild(
     """
     began = time.monotonic()
     stored = StoredTable.of(ports.lakehouse, topology.name, target.name)
-    new_epoch, gone = False, tuple[str, ...]()
+    new_epoch, expired = False, tuple[str, ...]()
 
     def once() -> Stepped | None:
-        nonlocal new_epoch, gone
+        nonlocal new_epoch, expired
         state = _renewed(ports, topology, target, stored, run, from_rows, new_epoch)
         new_epoch = False
         pins = pin(ports, topology, target)  # after the state: else a step in between could be ahead of the pins
@@ -91,7 +91,7 @@ def rebuild(
             missing = ", ".join(pins.lagging)
             raise InputChanged(f"{stored.name}: {missing} was never computed: run `tidetable run {topology.name}`")
         try:
-            with attempting(ports, topology, target, state, pins, run, gate, gone) as attempt:
+            with attempting(ports, topology, target, state, pins, run, gate, expired) as attempt:
                 if attempt.overtaken(state) or not close_other_epochs(attempt.no_rows(), stored, attempt.before):
                     return None
                 gaps = (*attempt.position.gaps, *(_unseen(attempt) if unseen else ()))
@@ -103,8 +103,8 @@ def rebuild(
             if from_rows and state is not None and state.position.n > 0:
                 new_epoch = True
                 return None
-            if (from_rows or is_new(state)) and (expired := expired_inputs(ports, topology, target, pins)) != gone:
-                gone = expired
+            if (from_rows or is_new(state)) and (now := expired_inputs(ports, topology, target, pins)) != expired:
+                expired = now
                 return None  # again, with the rows of these inputs
             raise _refused(topology, target, str(error).partition("\n")[0]) from error
 
@@ -174,8 +174,8 @@ def _renewed(
     ):
         if not from_rows or state.position.n == 0 or not _expired(ports, topology, target, state.position.begun):
             return state
-    elif not from_rows and (state is None or not is_new(state)) and (gone := _expired(ports, topology, target)):
-        raise _refused(topology, target, f"{', '.join(gone)} no longer has all of its changes")
+    elif not from_rows and (state is None or not is_new(state)) and (expired := _expired(ports, topology, target)):
+        raise _refused(topology, target, f"{', '.join(expired)} no longer has all of its changes")
     _begin_epoch(ports, stored, run, definition(topology, target))
     return stored.state()
 

@@ -49,10 +49,10 @@ def step(ports: Ports, topology: Topology, target: Table, run: str, gate: Gate |
     """
     began = time.monotonic()
     table = StoredTable.of(ports.lakehouse, topology.name, target.name)
-    gone: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
 
     def once() -> Stepped | None:
-        nonlocal gone
+        nonlocal expired
         state = table.state()
         if state is not None:
             state = evolved(ports, topology, target, state, run)
@@ -64,14 +64,14 @@ def step(ports: Ports, topology: Topology, target: Table, run: str, gate: Gate |
             return Stepped(table.name, outcome, state, state, pins.lagging)
         until = replace(here, lagging=pins.lagging) if idle else pins
         try:
-            with attempting(ports, topology, target, state, until, run, gate, gone) as attempt:
+            with attempting(ports, topology, target, state, until, run, gate, expired) as attempt:
                 if attempt.overtaken(state) or not close_other_epochs(attempt.no_rows(), table, attempt.before):
                     return None
                 attempt = attempt.evaluate_gate()
                 done = attempt.commit_position() if idle else _step(topology, attempt)
         except ChangesExpired as error:
-            if is_new(state) and (expired := expired_inputs(ports, topology, target, until)) != gone:
-                gone = expired
+            if is_new(state) and (now := expired_inputs(ports, topology, target, until)) != expired:
+                expired = now
                 return None  # again, with the rows of these inputs
             raise ChangesExpired(f"{error}\n{remedy(topology, target)}") from error
         return None if done is None else replace(done, waiting_for=pins.lagging if idle else ())

@@ -1,7 +1,9 @@
-"""The operators. Importing the package registers each with `touched` and `rows`, or with `emit`."""
+"""The operators. Importing the package registers those of every module, with `touched` and `rows`, or with `emit`."""
 
 from __future__ import annotations
 
-from spark.operators import aggregate, join, latest, lookup, scan, select, stream, stream_join, window
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = ["aggregate", "join", "latest", "lookup", "scan", "select", "stream", "stream_join", "window"]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
 
 
+@singledispatch
 def as_changes(right: Node, records: DataFrame) -> DataFrame:
-    """One change of a table, or of a view, for every record with a key. Columns: `right`'s, `PLACED`, `_present`."""
-    if isinstance(right, Select):
-        return selected(right, as_changes(right.source, records), *(name for name in PLACED if name not in OURS))
+    """One change of a table, or of a view, for every record with a key. Columns: `right`'s, `PLACED`, `_present`.
+
+    Every kind of node that is a view row by row registers its own.
+    """
+    if right.is_row_by_row:
+        raise TypeError(f"no changes are registered for {type(right).__name__}")
     keyed = records.where(" AND ".join(f"`{name}` IS NOT NULL" for name in right.key))
     return keyed.withColumn(PRESENT, ~F.col("_deleted"))
+
+
+@as_changes.register(Select)
+def _(right: Select, records: DataFrame) -> DataFrame:
+    return selected(right, as_changes(right.source, records), *(name for name in PLACED if name not in OURS))
 
 
 def without_superseded(right: Node, records: DataFrame, earlier: DataFrame | None) -> DataFrame:
@@ -31,8 +41,8 @@ def without_superseded(right: Node, records: DataFrame, earlier: DataFrame | Non
     """
     if earlier is None:
         return records
-    while isinstance(right, Select):
-        right = right.source
+    while right.is_row_by_row:
+        [right] = right.sources
     by = [*right.key, "_topic", "_partition"]
     last = earlier.groupBy(*cols(by)).agg(F.max("_offset").alias("_last"))
     same = [F.col(f"r.`{name}`") == F.col(f"l.`{name}`") for name in by]

@@ -288,7 +288,7 @@ def text_bytes(text: str | bytes | None) -> bytes | None:
 
 
 def clocked(table: Table, was: Clock, inputs: Mapping[str, Moved], batch: int) -> Clock:
-    """The clock after a batch, but for what it drops: as `spark.engine.inputs.stream_time.advance_clock`, of a table that keeps time."""
+    """The clock after a batch, without what it drops: as the engine's `advance_clock`, for a table with stream time."""
     plan = table.plan
     times = [was.time, *(inputs[scan.table].clocks[batch].time for scan in plan.drivers if scan.appended)]
     for scan in plan.drivers:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source
 
-TIME, KEY, KIND = "_timestamp", "_key", "_records"  # keys of a landing's definition; no user's column has such a name
+TIME, KEY, KIND, FORMAT = (
+    "_timestamp",
+    "_key",
+    "_records",
+    "_format",
+)  # keys that no user's column has
 
 
 def _columns(consumed: Consumed) -> dict[str, str]:
@@ -24,11 +29,12 @@ def _columns(consumed: Consumed) -> dict[str, str]:
 
 
 def landing_definition(source: Source) -> dict[str, str]:
-    """Return the definition of a landing: its columns, type by name, and its event time, key and kind."""
+    """Return the definition of a landing: its columns, type by name, and its event time, key, kind and format."""
     consumed, stream = source.consumed, source.kind == "stream"
     time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
     kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
-    return _columns(consumed) | {TIME: time, KEY: ", ".join(column.name for column in consumed.key), KIND: kind}
+    key = ", ".join(column.name for column in consumed.key)
+    return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: f"in {consumed.format}"}
 
 
 def check_landing(name: str, state: State, source: Source) -> None:
@@ -42,7 +48,7 @@ def check_landing(name: str, state: State, source: Source) -> None:
     """
     stored, declared = json.loads(state.properties[table.DEFINITION]), landing_definition(source)
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
-    other_records = {what: changed.pop(what) for what in (TIME, KEY, KIND) if what in changed}
+    other_records = {what: changed.pop(what) for what in (TIME, KEY, KIND, FORMAT) if what in changed}
     if source.kind == "stream":
         other_records.pop(KIND, None)
     if changed:

@@ -8,7 +8,7 @@ from spark.topology.durations import format_duration, milliseconds
 from spark.topology.errors import Place, TopologyError, shown
 from spark.topology.handles.handle import Handle, Joinable, check_same_builder, join_place
 from spark.topology.handles.windowing import join_lengths
-from spark.topology.nodes import METHODS, Join, Latest, Lookup, Select, StreamJoin, Union
+from spark.topology.nodes import METHODS, Join, Latest, Lookup, StreamJoin, Union
 from spark.topology.sql.ddl import quoted
 from spark.topology.sql.expressions import column_named, is_condition, parse_expression
 from spark.topology.sql.select_list import select_joined
@@ -211,4 +211,4 @@ def _lookup_grace(grace: object, history: int | None, other: Handle, place: Plac
 
 def _viewed(node: Node) -> Node:
     """The node below the filters and maps of a view."""
-    return _viewed(node.source) if isinstance(node, Select) else node
+    return _viewed(*node.sources) if node.is_row_by_row else node

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import isabstract
+from pkgutil import iter_modules
+
 from spark.topology.nodes.aggregate import Aggregate
 from spark.topology.nodes.changes import Changes
 from spark.topology.nodes.closed_sessions import ClosedSessions
@@ -18,11 +23,19 @@ from spark.topology.nodes.stream_join import StreamJoin
 from spark.topology.nodes.union import Union
 from spark.topology.nodes.window import Window, WindowKind
 
-KINDS: tuple[type[Node], ...] = (
-    *(Scan, Records, Changes, Union, Explode, Latest, Select),
-    *(Join, Lookup, StreamJoin, Aggregate, Window, ClosedSessions),
-)
-"""Every kind of node; `Topology.from_dict` reads these."""
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+
+def _kinds(base: type) -> Iterator[type[Node]]:
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
+        if not isabstract(kind):
+            yield kind
+
+
+KINDS: tuple[type[Node], ...] = tuple(_kinds(Node))
+"""Every kind of node in this package; `Topology.from_dict` reads these."""
 
 __all__ = [
     "AddedColumns",

@@ -11,7 +11,6 @@ from spark.topology.nodes.joined import Joined
 from spark.topology.nodes.latest import Latest
 from spark.topology.nodes.node import AddedColumns, Costs, Node, unique
 from spark.topology.nodes.scan import Scan
-from spark.topology.nodes.select import Select
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Lookup(Joined):
             return replace(self, left=below(self.left), right=below(self.right), as_of=None)
 
         def view(right: Node) -> Node:
-            return right.map_sources(view) if isinstance(right, Select) else below(right)
+            return right.map_sources(view) if right.is_row_by_row else below(right)
 
         return replace(self, left=below(self.left), right=view(self.right), as_of=as_of)
 

@@ -92,6 +92,11 @@ class Node(ABC):
         return self.uses_stream_time
 
     @property
+    def is_row_by_row(self) -> bool:
+        """Whether each row derives from the row of the one source that has its key, and from nothing else."""
+        return False
+
+    @property
     def of_changes(self) -> bool:
         """True if a stream consists of, or derives from, the changes of a table."""
         return False

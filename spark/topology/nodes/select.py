@@ -37,6 +37,11 @@ class Select(Unary):
         return self.source.is_stream
 
     @property
+    def is_row_by_row(self) -> bool:
+        """True if it has the key of its source."""
+        return self.rekeyed is None
+
+    @property
     def of_changes(self) -> bool:
         """True if its source is."""
         return self.source.of_changes
