@@ -19,6 +19,7 @@ from spark.engine.errors import InputChanged, OffsetsExpired, PlanChanged, Topic
 from spark.engine.land import Landed, capture, land
 from spark.engine.log import commit, table
 from spark.engine.log import position as positions
+from spark.engine.log.landing_definition import check_landing
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicMissing, TopicOffsets
 from spark.engine.ports import Ports
@@ -242,6 +243,10 @@ def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(
     ):
         with pytest.raises(PlanChanged, match=re.escape(differ)):
             lake.land_all(Ports(NoEngine(), ports.lakehouse, ports.kafka), topology)
+    written = lake.state(ports, first, first.sources[0].landing)
+    other = replace(first.sources[0], consumed=replace(first.sources[0].consumed, format="text"))
+    with pytest.raises(PlanChanged, match=re.escape("- format in json\n+ format in text")):
+        check_landing("landing", written, other)
     assert lake.versions(ports, first, first.sources[0].landing) == 1
 
     for source in first.sources:

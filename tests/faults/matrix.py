@@ -10,7 +10,7 @@ broker is in landings and in publishing; the other verbs never ask it, so that o
 A place that has before it what another one has, since what lies between only reads or opens or closes a session, has
 one seed; the others have all.
 
-A verb that is new is one entry in `VERBS` and one here.
+A new verb is an entry here, in `VERBS` and in `OPS` of `client.py`.
 """
 
 from __future__ import annotations

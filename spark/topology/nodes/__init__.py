@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from inspect import isabstract
 from pkgutil import iter_modules
@@ -28,7 +28,8 @@ for _module in iter_modules(__path__):
 
 
 def _kinds(base: type) -> Iterator[type[Node]]:
-    for kind in base.__subclasses__():
+    kinds: Sequence[type[Node]] = base.__subclasses__()
+    for kind in kinds:
         yield from _kinds(kind)
         if not isabstract(kind):
             yield kind
