@@ -21,7 +21,7 @@ from spark.topology import (
     Versioned,
 )
 from spark.topology.nodes import KINDS, Node
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from spark.testing import TopologyTestDriver
 from spark.topology import JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 from tests.conformance.cases import MISSING, TOPICS, F, Kind, Record, topology
-from tests.simulation import visited
+from tests.support.simulation import visited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
     from tests.conformance.cases import Sources, World
     from tests.conformance.oracle import Answer
-    from tests.simulation import Queue
+    from tests.support.simulation import Queue
 
 APART = 1_000_000
 """Milliseconds from one history to the next: every window of one is closed when the next begins."""

@@ -15,7 +15,7 @@ from dagster_project.cli import main, names, output
 from dagster_project.definitions import definitions
 from resources.tidetable import Tidetable
 from spark.topology import Consumed, StreamsBuilder
-from tests.lake import Record, send, until
+from tests.support.lake import Record, send, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,8 @@ from spark.engine.publishing import position
 from spark.engine.publishing.position import published_positions
 from spark.engine.status import statuses
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 TYPES = "d decimal(20,10), t timestamp, s struct<a: int, b: array<string>>, text string"
 VALUES: list[dict[str, object]] = [

@@ -16,7 +16,7 @@ from dagster_project.cli import main
 from resources.kafka import Kafka
 from resources.process import free_port
 from tests.dagster import shop
-from tests.secured import locked
+from tests.support.secured import locked
 
 if TYPE_CHECKING:
     import click

@@ -15,7 +15,7 @@ from resources.tidetable import Tidetable
 from spark.engine.land import capture
 from spark.engine.status import fingerprint, statuses
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests.lake import Record, send
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

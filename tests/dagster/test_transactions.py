@@ -14,8 +14,8 @@ from resources.tidetable import Tidetable
 from spark.engine.land import capture, written
 from spark.engine.status import statuses
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -55,7 +55,7 @@ def main() -> None:
     """Every page, in one session."""
     from pyspark.sql import SparkSession
 
-    from tests.quick import SETTINGS
+    from tests.support.quick import SETTINGS
 
     builder = SparkSession.builder.master("local[1]")  # few rows: tasks of their own would only cost their start
     for setting, value in {**SETTINGS, **QUIET}.items():

@@ -16,7 +16,7 @@ from spark.testing import TopologyTestDriver
 from spark.topology import StreamsBuilder, Topology
 from spark.topology.handles import GlobalKTable, KGroupedStream, KGroupedTable, KStream, KTable
 from spark.topology.nodes import Lookup
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from resources.engine import Engine

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from spark.engine.tick import Ticked, tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Key, Record, Row, send
+from tests.support import lake
+from tests.support.lake import Key, Record, Row, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

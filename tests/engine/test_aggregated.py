@@ -16,8 +16,8 @@ from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, Row, send
+from tests.support import lake
+from tests.support.lake import Record, Row, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

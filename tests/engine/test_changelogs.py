@@ -15,8 +15,8 @@ from spark.engine.errors import ChangesExpired, ExpressionFailed
 from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import pytest
 from spark.engine import time_sync as sync
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 
 from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

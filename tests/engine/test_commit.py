@@ -15,7 +15,7 @@ from spark.engine.log import commit, merge, table
 from spark.engine.log.commit import APP, METADATA, NUMBER
 from spark.engine.log.position import CLOSED, Position
 from spark.engine.log.stored_table import State, StoredTable
-from tests.lake import listed
+from tests.support.lake import listed
 
 if TYPE_CHECKING:
     from pathlib import Path

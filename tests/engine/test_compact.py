@@ -11,8 +11,8 @@ from spark.engine.audit import Audited, audit
 from spark.engine.compact import compact
 from spark.engine.restore import restore
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

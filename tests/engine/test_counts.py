@@ -17,8 +17,8 @@ from spark.engine.log.position import Counts
 from spark.engine.quarantine import redecode
 from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from spark.engine.audit import audit
 from spark.engine.errors import SparkFailed
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,8 +24,8 @@ from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.sql.ddl import quoted
-from tests import lake
-from tests.lake import NoEngine, Record, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

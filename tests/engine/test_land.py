@@ -26,8 +26,8 @@ from spark.engine.ports import Ports
 from spark.engine.quarantine import redecode
 from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
-from tests import lake
-from tests.lake import NoEngine, Record, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

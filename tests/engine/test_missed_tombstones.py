@@ -22,8 +22,8 @@ from spark.engine.missed_tombstones import LEEWAY, may_miss, newest_of
 from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
-from tests import lake
-from tests.lake import Record, send, transaction
+from tests.support import lake
+from tests.support.lake import Record, send, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

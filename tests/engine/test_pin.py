@@ -17,9 +17,9 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.ports import Ports
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
 from tests.engine.logs import Entry, appended, created, merged, write
-from tests.lake import NoEngine, Record, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

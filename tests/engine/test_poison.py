@@ -10,8 +10,8 @@ import pytest
 from spark.engine.audit import audit
 from spark.engine.tick import tick
 from spark.topology import StreamsBuilder, Topology
-from tests import lake
 from tests.engine.poison import COLUMNS, CONSUMED, Judged, drawn, judge
+from tests.support import lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

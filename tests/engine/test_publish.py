@@ -25,8 +25,8 @@ from spark.engine.publishing.position import PublishedPosition, group, published
 from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Suppressed, TimeWindows, Topology
-from tests import lake
-from tests.lake import Record, received, send
+from tests.support import lake
+from tests.support.lake import Record, received, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

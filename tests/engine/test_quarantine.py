@@ -12,8 +12,8 @@ from spark.engine.log.stored_table import StoredTable
 from spark.engine.quarantine import redecode, undecodable
 from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Versioned
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

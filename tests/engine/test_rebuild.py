@@ -19,9 +19,9 @@ from spark.engine.rebuild import rebuild
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Topology
-from tests import lake
 from tests.engine.shop import DERIVED, Story
-from tests.lake import Record, copied, send
+from tests.support import lake
+from tests.support.lake import Record, copied, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from spark.engine.audit import audit
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.log.stored_table import StoredTable
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, TimeWindows, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from spark.engine.restore import restore
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, SessionWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
-from tests import lake
-from tests.lake import Record, received, send
+from tests.support import lake
+from tests.support.lake import Record, received, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from resources.lakehouse import Lakehouse
 from spark.engine.errors import LakesDiffer
 from spark.engine.ports import Ports
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

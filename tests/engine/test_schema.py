@@ -17,8 +17,8 @@ from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.nodes import LANDING
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

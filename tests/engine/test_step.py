@@ -13,9 +13,9 @@ from spark.engine.inputs import span
 from spark.engine.ports import Ports
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
 from tests.engine.shop import DERIVED, Story
-from tests.lake import NoEngine, Record, copied, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, copied, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

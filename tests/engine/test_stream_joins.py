@@ -12,8 +12,8 @@ from spark.engine.ports import Ports
 from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology, Versioned
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

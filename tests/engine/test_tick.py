@@ -16,9 +16,9 @@ from spark.engine.offsets import TopicMissing
 from spark.engine.ports import Ports
 from spark.engine.tick import TickEvent, tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
 from tests.engine.shop import Story
-from tests.lake import NoEngine, Record, copied, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, copied, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

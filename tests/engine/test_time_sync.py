@@ -13,8 +13,8 @@ from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.engine.time_sync import Waiting, waiting
 from spark.topology import Consumed, JoinWindows, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import NoEngine, Record, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from spark.engine.land import capture, land
 from spark.engine.offsets import TopicOffsets
 from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import NoEngine, Record, Row, send
+from tests.support import lake
+from tests.support.lake import NoEngine, Record, Row, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

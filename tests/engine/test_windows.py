@@ -14,8 +14,8 @@ from spark.engine.ports import Ports
 from spark.engine.rebuild import rebuild
 from spark.engine.tick import tick
 from spark.topology import Consumed, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

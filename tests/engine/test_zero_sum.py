@@ -12,8 +12,8 @@ from spark.engine.errors import InputChanged
 from spark.engine.ports import Ports
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests import lake
-from tests.lake import Record, send
+from tests.support import lake
+from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
-    from tests.lake import Row
+    from tests.support.lake import Row
 
 ACCOUNTS = range(1, 6)
 

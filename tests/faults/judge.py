@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from spark.engine.audit import audit
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.publishing.position import published_position
-from tests import lake
-from tests.lake import received
+from tests.support import lake
+from tests.support.lake import received
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping

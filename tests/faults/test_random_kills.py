@@ -25,7 +25,7 @@ from tests.faults.kills.sender import Sender
 from tests.faults.kills.shop import PARTITIONS, Topics, topology
 from tests.faults.kills.ticking import Client, Kills
 from tests.faults.scoreboard import LAST_KILLS
-from tests.lake import until
+from tests.support.lake import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,10 +18,10 @@ from spark.engine.land import capture, land
 from spark.engine.log import commit
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder
-from tests import lake
 from tests.faults.matrix import COMMITS, Cell, Fault, cells
 from tests.faults.play import Playground, Worlds, own_servers
-from tests.lake import Record, send, until
+from tests.support import lake
+from tests.support.lake import Record, send, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from resources.lakehouse import Lakehouse
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.sql.ddl import quoted
-from tests import lake
-from tests.lake import Key, Record, Row, send
+from tests.support import lake
+from tests.support.lake import Key, Record, Row, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from spark.operators.algebra import ALL, PRESENT, rows, touched
 from spark.topology.nodes import Aggregate
-from tests import reference
 from tests.laws.worlds import KEYS, Frames, Moves, worlds
+from tests.support import reference
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

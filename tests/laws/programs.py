@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from spark.topology.columns import Column
 from spark.topology.nodes import Aggregate, Join, Latest, Node, Records, Scan, Select, Union
 from spark.topology.sql.fold import Fold
-from tests import reference
 from tests.laws.worlds import COLUMNS, TOPICS, table
+from tests.support import reference
 
 if TYPE_CHECKING:
     import random

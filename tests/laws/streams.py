@@ -24,7 +24,17 @@ from spark.testing import computed
 from spark.topology.columns import Column
 from spark.topology.nodes import Node, Records, Scan, StreamJoin
 from spark.topology.topology import Table
-from tests.simulation import LEFT, Happened, Lookups, in_queues, later, simulated, sources_of, topics_of, visited
+from tests.support.simulation import (
+    LEFT,
+    Happened,
+    Lookups,
+    in_queues,
+    later,
+    simulated,
+    sources_of,
+    topics_of,
+    visited,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.reference import Meaning, Row, Rows
+    from tests.support.reference import Meaning, Row, Rows
 
 COLUMNS = (
     Column("world", "bigint"),

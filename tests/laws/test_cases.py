@@ -16,7 +16,7 @@ import pytest
 
 from spark.testing import TopologyTestDriver
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from spark.operators.algebra import ALL, rows, touched
 from spark.topology.columns import Column
 from spark.topology.nodes import Aggregate, Drive, How, Join, Latest, Node, Records, Scan, Select, Union
 from spark.topology.sql.fold import Fold
-from tests import reference
 from tests.laws.laws import check, keyed
 from tests.laws.worlds import COLUMNS, TOPICS, Frames, Moves, table, worlds
-from tests.quick import quick_session
+from tests.support import reference
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

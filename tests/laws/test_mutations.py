@@ -13,7 +13,7 @@ from spark.operators.algebra import PRESENT, or_absent, previous, touched
 from tests.laws import laws
 from tests.laws.test_laws import MEANING, PLANS, WORLDS
 from tests.laws.worlds import table
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

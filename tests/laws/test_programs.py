@@ -15,7 +15,7 @@ from tests.laws import fuzz
 from tests.laws.fuzz import fuzzing, hunt
 from tests.laws.laws import check
 from tests.laws.programs import MEANING, nestings, program
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from spark.topology.columns import Column
 from spark.topology.nodes import Explode, How, Latest, Lookup, Node, Records, Select, StreamJoin, Union
 from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.laws.streams import COLUMNS, IDENTITY, Frames, Kind, Spans, check, check_memory, stream, table
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.engine import Engine
-    from tests.reference import Meaning
+    from tests.support.reference import Meaning
 
 WORLDS = 200  # in one frame
 

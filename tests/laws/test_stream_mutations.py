@@ -14,7 +14,7 @@ from spark.operators import lookup, order, stream_join, versioned
 from spark.operators.algebra import PRESENT
 from tests.laws import streams
 from tests.laws.test_stream_laws import KINDS, MEANING
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.nodes import ClosedSessions, Records, Scan, Window, WindowKind
 from spark.topology.sql.fold import Fold
 from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
-from tests.quick import quick_session
+from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

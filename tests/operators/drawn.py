@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.operators.order import with_reached
-from tests.tables import table, with_ours
+from tests.support.tables import table, with_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

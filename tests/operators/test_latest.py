@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark.operators.algebra import ALL, rows, touched
 from spark.topology.columns import Column
 from spark.topology.nodes import Latest, Records, Scan
-from tests.tables import assert_table
+from tests.support.tables import assert_table
 
 if TYPE_CHECKING:
     from tests.operators.drawn import Draw

@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 
 from spark.operators.order import LEFT, RIGHT, TABLE, pair_number, place, stream_time, with_reached
 from tests.operators.drawn import Drawn, DrawnSpan
-from tests.simulation import later, visited
+from tests.support.simulation import later, visited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.operators.algebra import Span
-    from tests.reference import Row
-    from tests.simulation import Queue
+    from tests.support.reference import Row
+    from tests.support.simulation import Queue
 
 CASES = 20_000
 RANKS = (TABLE, LEFT, RIGHT)

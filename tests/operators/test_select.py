@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark.operators.algebra import ALL, rows, touched
 from spark.topology import Consumed, StreamsBuilder
-from tests.tables import assert_table
+from tests.support.tables import assert_table
 
 if TYPE_CHECKING:
     from spark.topology.nodes import Node

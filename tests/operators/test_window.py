@@ -12,8 +12,8 @@ from spark.testing import TopologyTestDriver
 from spark.topology import Consumed, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows, Topology
 from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.nodes import Records, Scan, Window
-from tests.quick import quick_session
-from tests.tables import assert_table
+from tests.support.quick import quick_session
+from tests.support.tables import assert_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 from spark.engine.log import commit, delta_log, merge, table
 from spark.engine.log import position as positions
 from spark.engine.log.stored_table import StoredTable
-from tests.lake import listed
 from tests.protocol.broker import Broker
 from tests.protocol.delta import Lake, Write
 from tests.protocol.engine import COLUMNS, Frame
 from tests.protocol.turns import Turns
 from tests.protocol.world import TOPOLOGIES, Simulation, World
+from tests.support.lake import listed
 
 if TYPE_CHECKING:
     from pathlib import Path

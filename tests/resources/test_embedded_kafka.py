@@ -16,7 +16,7 @@ from resources.lakehouse import Lakehouse
 from resources.process import ServerFailed, answers
 from resources.tidetable import Tidetable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
-from tests.lake import until
+from tests.support.lake import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from resources.kafka import Kafka
-from tests.secured import locked
+from tests.support.secured import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

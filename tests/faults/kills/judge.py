@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from spark.engine.audit import audit
 from spark.engine.log.stored_table import StoredTable
-from tests import lake
 from tests.faults.kills.sender import NUMBER
 from tests.faults.kills.shop import Log, Logged, tables
+from tests.support import lake
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spark.topology import Topology
     from tests.faults.kills.sender import Sender
     from tests.faults.kills.shop import Topics
-    from tests.lake import Key, Told
+    from tests.support.lake import Key, Told
 
 
 @dataclass

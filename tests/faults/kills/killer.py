@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from resources.embedded_kafka import EmbeddedKafka
-from tests.lake import until
+from tests.support.lake import until
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess

@@ -13,7 +13,7 @@ from spark.topology import Consumed, StreamsBuilder, TimeWindows
 
 if TYPE_CHECKING:
     from spark.topology import Topology
-    from tests.lake import Key, Row
+    from tests.support.lake import Key, Row
 
 ORDERS, CUSTOMERS, CLICKS = 200, 40, 10  # keys of each topic: few, so that they change again and again
 COUNTRIES = ("at", "de", "ch", "it")

@@ -1,7 +1,7 @@
 """Streams on Python dicts, one record at a time: what stream operators must emit, at which time, in which order.
 
 Written a second time and without Spark, from the rules alone. Expressions are SQL text, and `meaning` tells what each
-means as a function of one record, or of a left and a right one, as in `tests.reference`. Null is None. Event times are
+means as a function of one record, or of a left and a right one, as in `tests.support.reference`. Null is None. Event times are
 whole numbers, of microseconds; `_reached` is stream time at a record's place.
 """
 
@@ -16,7 +16,7 @@ from spark.topology.nodes import Explode, Lookup, Node, Records, Select, StreamJ
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tests.reference import Meaning, Row, Rows
+    from tests.support.reference import Meaning, Row, Rows
 
 Identity = tuple[str, int, int, int]
 Queue = tuple[int, str, int]
