@@ -1,8 +1,8 @@
 """Streams on Python dicts, one record at a time: what stream operators must emit, at which time, in which order.
 
-Written a second time and without Spark, from the rules alone. Expressions are SQL text, and `meaning` tells what each
-means as a function of one record, or of a left and a right one, as in `tests.support.reference`. Null is None. Event times are
-whole numbers, of microseconds; `_reached` is stream time at a record's place.
+Written a second time and without Spark, from the rules alone. Expressions are SQL text, and `meaning` has what each
+means as a function of one record, or of a left and a right one, as in `tests.support.reference`. Null is None. Event
+times are whole numbers, of microseconds; `_reached` is stream time at a record's place.
 """
 
 from __future__ import annotations
