@@ -170,7 +170,7 @@ def test_topologies_whose_names_differ_in_case_alone_are_refused(
     written(
         monkeypatch, tmp_path, "two", "from tests.dagster.test_definitions import named; topology = named('Shop', 't')"
     )
-    with pytest.raises(discover.BrokenTopology, match=r"two\.py holds 'Shop', and .*one\.py 'shop': one name"):
+    with pytest.raises(discover.BrokenTopology, match=r"one\.py defines topology 'shop', and .*two\.py defines 'Shop'"):
         discover.topologies()
 
 
