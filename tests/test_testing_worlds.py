@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark.testing import TopologyTestDriver
-from spark.testing.apart import apart, own_topic
+from spark.testing.apart import WORLD, apart, own_topic
 from spark.topology import (
     Consumed,
     JoinWindows,
@@ -194,7 +194,19 @@ def test_so_it_is_for_more_records(session: SparkSession, name: str, seed: int) 
 
 
 def test_every_kind_of_node_is_computed_in_worlds() -> None:
-    assert set(KINDS) == {kind for kind in apart.registry if issubclass(kind, Node)} - {Node}
+    found: set[type[Node]] = set()
+
+    def check(plan: Node, over: Node) -> None:
+        found.add(type(plan))
+        assert over.key == (WORLD, *plan.key)
+        assert [column.name for column in over.columns] == [WORLD, *(column.name for column in plan.columns)]
+        for source, below in zip(plan.sources, over.sources, strict=True):
+            check(source, below)
+
+    for made in TOPOLOGIES.values():
+        for table in made().tables:
+            check(table.plan, apart(table.plan))
+    assert found == set(KINDS)
 
 
 def test_a_topic_that_an_expression_reads_is_named_without_its_world() -> None:

@@ -6,26 +6,12 @@ whose keys have one more column. Records are identified by their coordinates, so
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import singledispatch
-from typing import TYPE_CHECKING, Final
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from spark.topology.columns import Column
-from spark.topology.nodes import (
-    Aggregate,
-    Changes,
-    ClosedSessions,
-    Explode,
-    Join,
-    Latest,
-    Lookup,
-    Records,
-    Scan,
-    Select,
-    StreamJoin,
-    Union,
-    Window,
-)
+from spark.topology.nodes import Records, Scan
+from spark.topology.nodes.node import Binary
 from spark.topology.sql.tokens import tokens_of
 
 if TYPE_CHECKING:
@@ -38,87 +24,40 @@ WORLD: Final = "_world"
 DIGITS: Final = 6
 """The digits of a world's number in `_topic`, where `#` and the topic's name follow."""
 
-_COLUMN = Column(WORLD, "int")
-_ITEM = (WORLD, WORLD)
-_LEFT = (WORLD, f"left.{WORLD}")
 
-
-@singledispatch
 def apart(node: Node) -> Node:
-    """The plan over many worlds at once: the key begins with `_world`. Inputs have that column too."""
-    raise TypeError(f"{type(node).__name__} is not registered")
+    """The plan over many worlds at once: the key begins with `_world`. Inputs have that column too.
+
+    A kind of node needs nothing of its own here if its fields have the names that those of other kinds have.
+    """
+    if isinstance(node, Records):
+        return replace(node, source=_input(node.source))
+    if isinstance(node, Scan):
+        return _input(node)
+    given = {field.name: getattr(node, field.name) for field in fields(node)}
+    changed: dict[str, Any] = {}
+    for name, value in given.items():
+        match name:
+            case "columns":
+                changed[name] = (Column(WORLD, "int"), *value)
+            case "by" | "rekeyed" if value is not None:
+                changed[name] = (WORLD, *value)
+            case "on":
+                changed[name] = (WORLD, *map(own_topic, value))
+            case "where" if value is not None:
+                changed[name] = own_topic(value)
+            case "select":
+                items = tuple((column, own_topic(text)) for column, text in value)
+                # Windows have items for their aggregates alone, all others one for every column.
+                world = f"left.{WORLD}" if isinstance(node, Binary) else WORLD
+                changed[name] = ((WORLD, world), *items) if len(items) == len(given["columns"]) else items
+            case "fold" if value is not None:
+                changed[name] = _fold(value)
+    return replace(node.map_sources(apart), **changed)
 
 
-@apart.register(Changes)
-@apart.register(ClosedSessions)
-@apart.register(Latest)
-@apart.register(Union)
-def _(node: Changes | ClosedSessions | Latest | Union) -> Node:
-    return node.map_sources(apart)
-
-
-@apart.register(Scan)
-def _scan(node: Scan) -> Scan:
-    return replace(node, key=(WORLD, *node.key), columns=(_COLUMN, *node.columns))
-
-
-@apart.register(Records)
-def _(node: Records) -> Node:
-    return replace(node, source=_scan(node.source))
-
-
-@apart.register(Explode)
-def _(node: Explode) -> Node:
-    return replace(node.map_sources(apart), columns=(_COLUMN, *node.columns))
-
-
-@apart.register(Select)
-def _(node: Select) -> Node:
-    return replace(
-        node.map_sources(apart),
-        select=(_ITEM, *_own(node.select)),
-        columns=(_COLUMN, *node.columns),
-        where=None if node.where is None else own_topic(node.where),
-        rekeyed=None if node.rekeyed is None else (WORLD, *node.rekeyed),
-    )
-
-
-@apart.register(Join)
-@apart.register(Lookup)
-def _(node: Join | Lookup) -> Node:
-    return replace(
-        node.map_sources(apart),
-        select=(_LEFT, *_own(node.select)),
-        columns=(_COLUMN, *node.columns),
-        on=(WORLD, *map(own_topic, node.on)),
-    )
-
-
-@apart.register(StreamJoin)
-def _(node: StreamJoin) -> Node:
-    return replace(node.map_sources(apart), select=(_LEFT, *_own(node.select)), columns=(_COLUMN, *node.columns))
-
-
-@apart.register(Aggregate)
-def _(node: Aggregate) -> Node:
-    return replace(
-        node.map_sources(apart),
-        by=(WORLD, *node.by),
-        select=(_ITEM, *_own(node.select)),
-        columns=(_COLUMN, *node.columns),
-        fold=_fold(node.fold),
-    )
-
-
-@apart.register(Window)
-def _(node: Window) -> Node:
-    return replace(
-        node.map_sources(apart),
-        by=(WORLD, *node.by),
-        select=_own(node.select),
-        columns=(_COLUMN, *node.columns),
-        fold=_fold(node.fold),
-    )
+def _input(scan: Scan) -> Scan:
+    return replace(scan, key=(WORLD, *scan.key), columns=(Column(WORLD, "int"), *scan.columns))
 
 
 def own_topic(text: str) -> str:
@@ -135,11 +74,5 @@ def own_topic(text: str) -> str:
     return "".join(parts) + text[behind:]
 
 
-def _own(select: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, own_topic(text)) for name, text in select)
-
-
-def _fold(fold: Fold | None) -> Fold | None:
-    if fold is None:
-        return None
+def _fold(fold: Fold) -> Fold:
     return replace(fold, partials=tuple(replace(one, text=own_topic(one.text)) for one in fold.partials))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from spark.testing.rows import Rows
 from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable
@@ -60,9 +61,7 @@ class TopologyTestDriver:
             raise ValueError(f'batch is {batch!r}; write "each", "all", or a number from 1')
         self._topology = topology
         self._size = 1 if batch == "each" else None if batch == "all" else int(batch)
-        # The call site of every column would be half of what goes to and fro between Python and the JVM.
-        builder = SparkSession.builder.config("spark.python.sql.dataFrameDebugging.enabled", "false")
-        self._session = session if session is not None else builder.getOrCreate()
+        self._session = session if session is not None else _own_session()
         self._ahead = topology.settings.message_timestamp_after_max_ms
         self._piped: list[Piped] = []
         self._waiting: list[list[Piped]] = []
@@ -344,6 +343,14 @@ class TopologyTestDriver:
         stored = max((len(one.rows) + len(one.history) for one in self._tables.values()), default=0)
         rows = stored + sum(map(len, self._waiting[:BATCHES]))
         return max(1, min(BATCHES, FRAME // max(rows, 1)))
+
+
+def _own_session() -> SparkSession:
+    builder = SparkSession.builder
+    if SparkSession.getActiveSession() is None and not is_remote():
+        # The call site of every column would be half of what goes to and fro between Python and the JVM.
+        builder = builder.config("spark.python.sql.dataFrameDebugging.enabled", "false")
+    return builder.getOrCreate()
 
 
 def _bytes(part: object) -> bytes | None:
