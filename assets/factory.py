@@ -236,8 +236,8 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
             ends = ports.kafka.end_offsets([source.topic], topology.settings.exactly_once)[source.topic].offsets
             landed = land(ports, topology, source, cut, context.run.run_id)
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
-        kept = sum(in_transactions(source.topic, ends, written).values())
-        yield _materialized(path, StoredTable(name, path).state(), metadata.of_landing(landed, lag, kept))
+        open_records = sum(in_transactions(source.topic, ends, written).values())
+        yield _materialized(path, StoredTable(name, path).state(), metadata.of_landing(landed, lag, open_records))
         yield checks.accounted(counted(lakehouse, topology, source))
         at = landed.position
         yield checks.whole(at.gaps, describe_first_offsets(source.topic, at.floor), at.cleaned)

@@ -109,8 +109,8 @@ class Publisher:
             NotCommitted: another publisher of this name took over, or the transaction timed out.
             KafkaUnavailable: no broker answers, or it refuses.
         """
-        told = _kafkas(error)
-        refused = None if told is None else self._refused(told)
+        kafka_error = _kafkas(error)
+        refused = None if kafka_error is None else self._refused(kafka_error)
         if self._begun and self._exactly_once:
             # If it fails, the next publisher of this name aborts it, or the broker after its timeout.
             with suppress(KafkaException, SystemError):
@@ -199,13 +199,13 @@ class Publisher:
         while since > first:
             since, until = max(first, since - look), since
             look *= 4
-            told = [
+            found = [
                 headers
                 for message in self._between(partition, since, until)
                 if (headers := _headers(message)).get(header) == value
             ]
-            if told:
-                return told[-1]
+            if found:
+                return found[-1]
         return None
 
     def _between(self, partition: int, since: int, until: int) -> Iterator[Message]:
