@@ -18,7 +18,9 @@ microseconds UTC.
 
 from __future__ import annotations
 
+import json
 import re
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -359,3 +361,14 @@ def encode_value(columns: tuple[str, ...]) -> Expression:
 
 def _encoded(columns: Iterable[str]) -> Expression:
     return F.to_json(F.struct(*(F.col(quoted(name)).alias(published_name(name)) for name in columns)), WRITING)
+
+
+def to_bytes(part: object) -> bytes:
+    """A Python value as JSON text."""
+    return json.dumps(part).encode()
+
+
+def from_bytes(part: bytes) -> object:
+    """JSON text as a Python value; a number with a fraction is a Decimal."""
+    value: object = json.loads(part, parse_float=Decimal)
+    return value

@@ -37,6 +37,17 @@ class Serde(Protocol):
     def encode_value(self, columns: tuple[str, ...]) -> Column:
         """The value of each row, with its columns by name, as a string or binary column; never null."""
 
+    def to_bytes(self, part: object) -> bytes:
+        """A key or a value as bytes, from a Python value that a test pipes.
+
+        Raises:
+            TypeError: the format has no such value.
+            ValueError: the same.
+        """
+
+    def from_bytes(self, part: bytes) -> object:
+        """A key or a value as a Python value, for a test that reads a topic."""
+
 
 SERDES: Final[Mapping[str, Serde]] = {"json": json}
 """Serdes by the name of their format, which `Consumed` and `Produced` hold."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from difflib import ndiff
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from spark.serdes.serde import serde
 from spark.testing.rows import Rows
 from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable
 from spark.testing.steps import Counted
@@ -108,9 +108,11 @@ class TopologyTestDriver:
             if not isinstance(name, str) or not isinstance(text, str | bytes | None):
                 raise place.mistake(f"the header {name!r} is {text!r}", "write text, bytes or None, by a name")
         try:
-            sent = _bytes(key), _bytes(value)
+            sent = _bytes(source, key), _bytes(source, value)
         except (TypeError, ValueError) as error:
-            raise place.mistake(f"JSON cannot hold it: {error}", "write decimals and times as text") from None
+            raise place.mistake(
+                f"{source.consumed.format.upper()} cannot hold it: {error}", "write decimals and times as text"
+            ) from None
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
         names = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -353,5 +355,5 @@ def _own_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def _bytes(part: object) -> bytes | None:
-    return part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
+def _bytes(source: Source, part: object) -> bytes | None:
+    return part if part is None or isinstance(part, bytes) else serde(source.consumed.format).to_bytes(part)

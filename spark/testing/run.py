@@ -279,7 +279,7 @@ def sent(
         for ordinal, (_, key, value, at) in enumerate(of_version):
             place = PublishedPosition("", "", version, ordinal, done=ordinal == len(of_version) - 1)
             headers = place.headers(f"{topology.name}/{name}")
-            yield TestRecord.of(text_bytes(key), text_bytes(value), at, headers)
+            yield TestRecord.of(table.produced.format, text_bytes(key), text_bytes(value), at, headers)
 
 
 def text_bytes(text: str | bytes | None) -> bytes | None:

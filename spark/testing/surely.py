@@ -26,7 +26,11 @@ def surely_decodes(source: Source, key: object, value: object, timestamp: int, a
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
     """
     consumed = source.consumed
-    if consumed.timestamp is not None or (ahead is not None and timestamp > time.time_ns() // 1_000_000 + ahead):
+    if (
+        consumed.format != "json"
+        or consumed.timestamp is not None
+        or (ahead is not None and timestamp > time.time_ns() // 1_000_000 + ahead)
+    ):
         return False
     named = key if isinstance(key, dict) else {consumed.key[0].name: key} if len(consumed.key) == 1 else {}
     if any(named.get(column.name) is None for column in consumed.key) or not _holds(named, consumed.key):

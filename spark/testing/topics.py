@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
+from spark.serdes.serde import serde
 from spark.topology.errors import Place, user_line
 
 if TYPE_CHECKING:
@@ -53,9 +52,13 @@ class TestRecord:
     value_bytes: bytes | None = field(repr=False)
 
     @staticmethod
-    def of(key: bytes | None, value: bytes | None, timestamp: int | None, headers: Mapping[str, str]) -> TestRecord:
-        """The record with these bytes."""
-        return TestRecord(_read(key), _read(value), timestamp, headers, key, value)
+    def of(
+        format_: str, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Mapping[str, str]
+    ) -> TestRecord:
+        """The record with these bytes, in a format."""
+        read = serde(format_).from_bytes
+        parts = [None if part is None else read(part) for part in (key, value)]
+        return TestRecord(parts[0], parts[1], timestamp, headers, key, value)
 
 
 class TestInputTopic:
@@ -239,7 +242,3 @@ def duration(by: Duration, place: Place) -> int:
 
 def _plain(key: object) -> object:
     return tuple(key.values()) if isinstance(key, dict) else key
-
-
-def _read(text: bytes | None) -> object:
-    return None if text is None else json.loads(text, parse_float=Decimal)
