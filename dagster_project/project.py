@@ -12,9 +12,9 @@ HIDDEN = "dot-"
 
 
 class FolderInUse(Exception):
-    """The folder of a new project is a file, or is not empty.
+    """The folder of a new project is a file, or has a file of a name that the project has too.
 
-    Name another folder, or empty this one.
+    Name another folder, or move the file away.
     """
 
 
@@ -22,23 +22,23 @@ def write(folder: Path) -> list[str]:
     """Write a project into a folder. Returns the paths of its files in the folder.
 
     Raises:
-        FolderInUse: the folder is not empty, or is a file.
+        FolderInUse: the folder is a file, or has a file that would be overwritten. Nothing was written.
     """
     if folder.exists() and not folder.is_dir():
-        raise FolderInUse(f"{folder} is a file; name a folder that is new or empty")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise FolderInUse(f"{folder} is not empty; name a folder that is new or empty")
-    written = []
-    for path in sorted(TEMPLATE.rglob("*")):
-        if path.is_dir() or "__pycache__" in path.parts:
-            continue
-        parts = [part.replace(HIDDEN, ".", 1) if part.startswith(HIDDEN) else part for part in _inside(path)]
-        to = folder.joinpath(*parts)
+        raise FolderInUse(f"{folder} is a file; name a folder")
+    files = {
+        "/".join(part.replace(HIDDEN, ".", 1) if part.startswith(HIDDEN) else part for part in _inside(path)): path
+        for path in sorted(TEMPLATE.rglob("*"))
+        if not path.is_dir() and "__pycache__" not in path.parts
+    }
+    if existing := [name for name in files if (folder / name).exists()]:
+        raise FolderInUse(f"{folder} already has {', '.join(existing)}; name another folder, or move these away")
+    for name, path in files.items():
+        to = folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text()
         to.write_text(text.replace("{tidetable}", requirement()) if to.name == "requirements.txt" else text)
-        written.append("/".join(parts))
-    return written
+    return [*files]
 
 
 def requirement() -> str:

@@ -53,7 +53,8 @@ LOADS = ("dagster_project.definitions", "dagster_project.topologies")
 SECTION = re.compile(r"^(Args|Raises|Returns|Example):\n((?:[ \n].*\n?)*)", re.MULTILINE)
 ITEM = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 PAGE = re.compile(r"`docs/([\w/-]+\.md)`")
-MARK = re.compile(r"^<!-- code: (\w+) -->$", re.MULTILINE)
+NOTE = "*Generated from the code: `make docs` builds the site that has it.*"
+MARK = re.compile(rf"^(?:{re.escape(NOTE)}\n\n)?<!-- code: (\w+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

@@ -79,7 +79,8 @@ def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology
     Raises:
         UsageError: there is none; the message lists those that exist.
     """
-    loaded = load_topologies()
+    broken: list[BrokenTopology] = []
+    loaded = load_topologies(broken)
     for topology in loaded:
         if name == topology.name:
             return topology, None
@@ -87,7 +88,8 @@ def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology
         if name.startswith(prefix) and name.removeprefix(prefix) in names_of(topology):
             return topology, name.removeprefix(prefix)
     known = [", ".join(filter(None, [topology.name, _listed(topology, names_of)])) for topology in loaded]
-    raise click.UsageError(f"unknown name {name!r}; known names: {'; '.join(known) or 'none'}")
+    left_out = ". A topology was left out: its error is printed above" if broken else ""
+    raise click.UsageError(f"unknown name {name!r}; known names: {'; '.join(known) or 'none'}{left_out}")
 
 
 def _listed(topology: Topology, names_of: Callable[[Topology], list[str]]) -> str:

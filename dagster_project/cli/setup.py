@@ -10,8 +10,8 @@ import click
 from rich.markup import escape
 
 from dagster_project import project
-from dagster_project.cli.arguments import POSITIVE, json_option, topology_argument
-from dagster_project.cli.names import find_topology
+from dagster_project.cli.arguments import POSITIVE, json_option
+from dagster_project.cli.names import find_topology, load_topologies
 from dagster_project.cli.output import print_result, progress
 from dagster_project.cli.servers import bootstrap_servers, engine_url
 from dagster_project.settings import Settings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
 def init(folder: Path, as_json: bool) -> None:
-    """Write a new project into a folder that is new or empty.
+    """Write a new project into a folder; files that are there are not changed.
 
     The project has a topology with a test and expectations, settings, Dagster's workspace, a Makefile and a CI file.
     """
@@ -73,23 +73,24 @@ def topics() -> None:
 
 
 @topics.command()
-@topology_argument
+@click.argument("name", metavar="[TOPOLOGY]", required=False)
 @click.option(
     "--partitions", type=POSITIVE, default=1, show_default=True, help="Number of partitions of each new topic."
 )
 @json_option
-def create(name: str, partitions: int, as_json: bool) -> None:
-    """Create the topics that do not exist. Existing topics are not changed.
+def create(name: str | None, partitions: int, as_json: bool) -> None:
+    """Create the topics of a topology that do not exist; without TOPOLOGY, those of all. Others are not changed.
 
     Topics that are read get the cluster's default settings. The topic of a published table is compacted
     (cleanup.policy=compact); the topic of a published stream is not.
     """
-    topology = find_topology(name)
+    configs: dict[str, dict[str, str]] = {}
+    for topology in load_topologies() if name is None else (find_topology(name),):
+        configs |= {source.topic: {} for source in topology.sources if source.topic not in configs}
+        for table in topology.tables:
+            if table.topic is not None:
+                configs[table.topic] = {} if table.plan.is_stream else {"cleanup.policy": "compact"}
     kafka = Settings.from_environment().tidetable().cluster()
-    configs: dict[str, dict[str, str]] = {source.topic: {} for source in topology.sources}
-    for table in topology.tables:
-        if table.topic is not None:
-            configs[table.topic] = {} if table.plan.is_stream else {"cleanup.policy": "compact"}
     existing = kafka.partitions(configs)
     lines = [f"exists   {topic}, partitions: {count}" for topic, count in sorted(existing.items())]
     created: list[Json] = []

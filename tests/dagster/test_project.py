@@ -73,7 +73,7 @@ def init(*words: str) -> str:
     return ran.stdout
 
 
-def test_a_project_is_written_where_nothing_is(tmp_path: Path) -> None:
+def test_a_project_is_written_into_a_new_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "tables"
     told = json.loads(init(str(folder), "--json"))
     assert told["folder"] == str(folder)
@@ -86,12 +86,17 @@ def test_a_project_is_written_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
-    (tmp_path / "notes").touch()
-    for folder, why in ((tmp_path, "is not empty"), (tmp_path / "notes", "is a file")):
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "Makefile").touch()
+    for folder, why in ((tmp_path, "already has Makefile"), (tmp_path / "notes", "is a file")):
         refused = CliRunner().invoke(main, ["init", str(folder)])
         assert refused.exit_code == 1
-        assert f"{folder} {why}; name a folder that is new or empty" in refused.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+        assert f"{folder} {why}; name a" in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Makefile", "notes"]
+    (tmp_path / "Makefile").unlink()
+    init(str(tmp_path))
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert "topologies" in {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_project_has_a_topology_its_expectations_and_a_lake_of_its_own(tmp_path: Path) -> None:
