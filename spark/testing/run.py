@@ -17,9 +17,19 @@ from pyspark.sql.types import StructField, StructType
 import spark.operators  # noqa: F401  # registers the operators
 from spark.operators.algebra import ALL, IDENTITY, PRESENT, cols, dropped, rows, touched
 from spark.testing.apart import DIGITS, WORLD, apart
-from spark.testing.steps import AT_ONCE, PublishedPosition, encoded, identity, landed, net, ordered, stored_records
+from spark.testing.steps import (
+    AT_ONCE,
+    Clock,
+    PublishedPosition,
+    encoded,
+    identity,
+    landed,
+    net,
+    ordered,
+    stored_records,
+)
 from spark.testing.topics import TestRecord
-from spark.testing.worlds import Change, Clock, Frames, Moved, Stored, Worlds, by_world, frame_of, micros, unmarked
+from spark.testing.worlds import Change, Frames, Moved, Stored, Worlds, by_world, frame_of, micros, unmarked
 from spark.topology.nodes import StreamJoin, Window
 
 if TYPE_CHECKING:
@@ -119,14 +129,13 @@ class Run:
             clocks = self._clocks(table, was, inputs)
             span = self._timed(table, self._worlds(table, was, inputs, batches), was, clocks, batches)
             given, lost = self._computed(table, span, was.schema.names)
-            clocks = with_dropped(was.clock, clocks, {batches[world]: told for world, told in lost.items()})
+            clocks = with_dropped(was.clock, clocks, {batches[world]: counts for world, counts in lost.items()})
             for world, batch in enumerate(batches):
                 changed[batch] = given.get(world, {})
         if table.plan.is_stream:
             changed = [in_order(table, one, self.first + batch) for batch, one in enumerate(changed)]
             return Moved(was, changed, clocks)
-        told = self._net(table, was, changed)
-        return Moved(was, changed, clocks, told)
+        return Moved(was, changed, clocks, self._net(table, was, changed))
 
     def _worlds(self, table: Table, was: Stored, inputs: Mapping[str, Moved], batches: Sequence[int]) -> Worlds:
         own = {scan.table for scan in table.plan.drivers} if table.plan.uses_stream_time else set()
@@ -174,14 +183,14 @@ class Run:
         """By world, the touched rows, or emitted records, by key; and how many records were dropped, by reason."""
         plan, is_stream = span.plan, table.plan.is_stream
         found = stored_records(replace(table, plan=plan, followed=True), span, 0) if is_stream else touched(plan, span)
-        told = [] if found is None else [found.select(WORLD, *([] if is_stream else [PRESENT]), *cols(names))]
-        told += [refused] if (refused := self._refused(table, span)) is not None else []
-        if not told:
+        frames = [] if found is None else [found.select(WORLD, *([] if is_stream else [PRESENT]), *cols(names))]
+        frames += [refused] if (refused := self._refused(table, span)) is not None else []
+        if not frames:
             return {}, {}
         given: dict[int, dict[Key, Row | None]] = {}
         lost: dict[int, dict[str, int]] = {}
         # One query for both: a query of a few rows costs its planning and its way there and back.
-        for values in reduce(partial(DataFrame.unionByName, allowMissingColumns=True), told).collect():
+        for values in reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames).collect():
             one = values.asDict()
             if one.get("_refused") is not None:
                 lost.setdefault(one[WORLD], {})[one["_refused"]] = one["_count"]
@@ -214,10 +223,10 @@ class Run:
     def _net(self, table: Table, was: Stored, changed: list[dict[Key, Row | None]]) -> list[list[Change]]:
         """Cut touched rows down to those that differ, in the order of their keys; and the changes, if they are read."""
         read = any(scan.table == table.name for one in self.topology.tables for scan in one.plan.changelogs)
-        now, told = dict(was.rows), []
+        now, by_batch = dict(was.rows), []
         for batch, given in enumerate(changed):
             net: dict[Key, Row | None] = {}
-            here: list[Change] = []
+            changes: list[Change] = []
             for key in sorted(given, key=sortable):
                 row, before = given[key], now.get(key)
                 # MERGE leaves equal rows unchanged, and NaN equals itself there; here, NaN has an equal repr.
@@ -229,10 +238,10 @@ class Run:
                 else:
                     now[key] = row
                 if read and (changed_row := before if row is None else row) is not None:
-                    here.append(Change(self.first + batch, changed_row, deleted=row is None))
+                    changes.append(Change(self.first + batch, changed_row, deleted=row is None))
             changed[batch] = net
-            told.append(here)
-        return told
+            by_batch.append(changes)
+        return by_batch
 
 
 def decoded(session: SparkSession, source: Source, records: Sequence[Row], ahead: int | None) -> DataFrame:
@@ -245,7 +254,7 @@ def check_decoded(piped: Piped, error: str | None) -> None:
     """Refuse a record that does not decode, unless it may.
 
     Raises:
-        TopologyError: told with the topic's columns, and the line that piped the record.
+        TopologyError: it must decode, and does not; the error has the topic's columns and the line that piped it.
     """
     if error is not None and piped.must_decode is not None:
         place = replace(piped.must_decode, columns={"the topic": piped.source.consumed.columns})
@@ -273,8 +282,8 @@ def sent(
     ]
     with quick(session, topology):
         rows_ = frame_of(session, StructType([StructField(one.name, one.dataType) for one in schema]), sides)
-        told = ordered(table, net(table, encoded(table, rows_, F.col("_number"), F.col("_after")))).collect()
-    for version, records in groupby(told, key=lambda row: row[0]):
+        published = ordered(table, net(table, encoded(table, rows_, F.col("_number"), F.col("_after")))).collect()
+    for version, records in groupby(published, key=lambda row: row[0]):
         of_version = list(records)
         for ordinal, (_, key, value, at) in enumerate(of_version):
             place = PublishedPosition("", "", version, ordinal, done=ordinal == len(of_version) - 1)
@@ -304,8 +313,8 @@ def clocked(table: Table, was: Clock, inputs: Mapping[str, Moved], batch: int) -
 
 def arrived(moved: Moved, batch: int) -> Iterator[Row]:
     """The decoded records that a batch brought to a stream, or its changes of a table."""
-    if moved.told:
-        return (change.row for change in moved.told[batch])
+    if moved.changes:
+        return (change.row for change in moved.changes[batch])
     return (row for row in moved.changed[batch].values() if row is not None and row.get("_error") is None)
 
 

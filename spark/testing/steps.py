@@ -5,12 +5,14 @@ from __future__ import annotations
 from spark.engine.advance import identity, stored_records
 from spark.engine.counts import Counted
 from spark.engine.inputs.snapshot import placed
+from spark.engine.inputs.stream_time import Clock
 from spark.engine.land import landed
 from spark.engine.publishing.feed import encoded, net, ordered
 from spark.engine.publishing.position import PublishedPosition
 from spark.engine.tick import AT_ONCE
 
 __all__ = [
+    "Clock",
     "AT_ONCE",
     "Counted",
     "PublishedPosition",

@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from spark.operators.algebra import ALL, OURS, PRESENT, cols, present, rows, touched
 from spark.operators.order import with_ordinals, with_reached
 from spark.testing.apart import DIGITS, WORLD
-from spark.testing.steps import placed
+from spark.testing.steps import Clock, placed
 from spark.topology.nodes import Aggregate, Join, Lookup, StreamJoin, Window
 
 if TYPE_CHECKING:
@@ -49,18 +49,6 @@ READ_TWICE = (Aggregate, Join, Lookup, StreamJoin, Window)
 DEEP = 2
 """The greatest depth at which it is cheaper to plan all in one query: each level multiplies the frames by three."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Stream time of a table in microseconds since 1970, and the number of records it dropped, by reason.
-
-    `seen` has, by landing, the greatest timestamp so far of each versioned table that is looked up, in microseconds.
-    """
-
-    time: int | None = None
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    seen: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,8 +97,8 @@ class Moved:
     """By batch, the new row of every key that it changed; None if it deleted the row."""
     clocks: Sequence[Clock]
     """By batch, the clock after it."""
-    told: Sequence[Sequence[Change]] = ()
-    """By batch, the changes as they are remembered."""
+    changes: Sequence[Sequence[Change]] = ()
+    """By batch, the changes of a table, if another table reads all of them."""
 
     def before(self, batch: int) -> Clock:
         """The clock before a batch."""
@@ -133,7 +121,7 @@ class Moved:
         rows = dict(self.was.rows)
         for changed in self.changed:
             apply(rows, changed)
-        history = (*self.was.history, *(change for told in self.told for change in told))
+        history = (*self.was.history, *(change for batch in self.changes for change in batch))
         return replace(self.was, rows=rows, history=history, clock=self.clocks[-1])
 
 
@@ -205,28 +193,28 @@ class Frames:
             moved = self.inputs[scan.table]
             state = list(moved.was.history)
             for world, batch in enumerate(self.batches):
-                now = [*state, *moved.told[batch]]
+                now = [*state, *moved.changes[batch]]
                 yield from ((world, change) for change in (now if later else state))
                 state = now
 
-        return self._told(f"history {later}", scan, changes)
+        return self._change_records(f"history {later}", scan, changes)
 
     def changes(self, scan: Scan) -> DataFrame:
         """The changes of a table by each batch, as records."""
-        told = self.inputs[scan.table].told
+        by_batch = self.inputs[scan.table].changes
 
         def changes() -> Iterator[tuple[int, Change]]:
-            return ((world, change) for world, batch in enumerate(self.batches) for change in told[batch])
+            return ((world, change) for world, batch in enumerate(self.batches) for change in by_batch[batch])
 
-        return self._told("changes", scan, changes)
+        return self._change_records("changes", scan, changes)
 
-    def _told(self, what: str, scan: Scan, changes: Callable[[], Iterable[tuple[int, Change]]]) -> DataFrame:
+    def _change_records(self, what: str, scan: Scan, changes: Callable[[], Iterable[tuple[int, Change]]]) -> DataFrame:
         names = [name for name in dict.fromkeys((*(c.name for c in scan.columns), *OURS)) if name != WORLD]
-        kept = {*scan.key, *OURS}
+        of_deleted = {*scan.key, *OURS}
 
         def rows_() -> Iterator[InWorld]:
             for world, change in changes():
-                row = {name: change.row[name] if not change.deleted or name in kept else None for name in names}
+                row = {name: change.row[name] if not change.deleted or name in of_deleted else None for name in names}
                 yield world, row | {"_batch": change.batch, "_deleted": change.deleted}
 
         schema = StructType([self.inputs[scan.table].was.schema[name] for name in names])
