@@ -244,8 +244,9 @@ def verbs(group: click.Group) -> Iterator[tuple[str, ...]]:
 
 
 WRONG = {
-    "DIR": ["tests", "Makefile"],
+    "DIR": [".", "Makefile"],
     "TOPOLOGY": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
+    "[TOPOLOGY]": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "[TOPOLOGY]...": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "TOPOLOGY.TABLE": ["nothing", "shop", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
     "TOPOLOGY[.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
@@ -259,13 +260,13 @@ WRONG = {
 }
 """What is not there, or cannot be meant, for each argument and option of the command that takes a value."""
 
-RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.orders"}
+RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.orders"}
 """And what is there; of those that are not named here, a table."""
 
 
 NO_NAME = r"unknown name '{wrong}'; known names: shop|shop is a topology; name one of its tables: shop\.orders"
 SAYS = {
-    "DIR": "name a folder that is new or empty",
+    "DIR": "name (a|another) folder",
     "--version": r"Invalid value for '--version'|any version {wrong}\. .*versions 1 to|(no|at) version {wrong}",
     "--timestamp": r"Invalid value for '--timestamp'|any commit (as old as|of) {wrong}",
     **{option: f"Invalid value for '{option}'" for option in ("--limit", "--partitions", "--interval")},
