@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
+FETCH_WAIT = 20  # milliseconds that the broker waits for records before it answers a fetch without any
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
 
@@ -364,6 +365,9 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
+        # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
+        # before it serves the seek of the next landing. The default, 500 ms, is half of a small landing.
+        "kafka.fetch.max.wait.ms": str(FETCH_WAIT),
         "kafka.isolation.level": "read_committed" if topology.settings.exactly_once else "read_uncommitted",
     }
     return session.read.format("kafka").options(**options).load()
