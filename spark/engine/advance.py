@@ -41,8 +41,7 @@ class Output:
             return own
         if self.mode == "append":
             return own.unionByName(self.frame)
-        untouched = own.join(self.frame.select(*cols(plan.key)), list(plan.key), "left_anti")
-        return untouched.unionByName(present(self.frame))
+        return with_touched(own, self.frame, plan.key)
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,12 @@ def stored_records(target: Table, span: Span, n: int) -> DataFrame:
     placed = emit(plan, span).withColumns({"_reached": reached, "_batch": F.lit(n).cast("bigint")})
     names = (*(column.name for column in plan.columns), *STREAMED, "_reached", *plan.own_columns)
     return placed.select(*cols(names))
+
+
+def with_touched(own: DataFrame, touched: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Return the rows of a table after its touched keys were replaced; `touched` has its columns and `_present`."""
+    untouched = own.join(touched.select(*cols(key)), list(key), "left_anti")
+    return untouched.unionByName(present(touched))
 
 
 def identity(plan: Node) -> tuple[str, ...]:

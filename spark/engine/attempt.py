@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from spark.engine.advance import identity, output_of
+from spark.engine.advance import identity, output_of, with_touched
 from spark.engine.errors import ChangesExpired, ExpressionFailed, PlanChanged, condition
 from spark.engine.failing_row import find_failing_row
 from spark.engine.gate import known_result, passed
@@ -228,8 +228,7 @@ class Attempt:
             return batch
         if PRESENT not in batch.columns:
             return self.stored().unionByName(batch)
-        untouched = self.stored().join(batch.select(*cols(self.row_key)), list(self.row_key), "left_anti")
-        return untouched.unionByName(present(batch))
+        return with_touched(self.stored(), batch, self.row_key)
 
     def evaluate_gate(self, always: bool = False) -> Attempt:
         """Evaluate the gate on the stored rows, if it has not yet, or `always`; return the attempt with the result."""

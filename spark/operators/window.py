@@ -28,7 +28,6 @@ from spark.operators.algebra import (
     emit,
     history,
     is_idle,
-    present,
     semi_join,
     touched,
 )
@@ -64,11 +63,6 @@ def changed(window: Window, span: Span) -> DataFrame:
         with_new = members.where("_new").select(*cols(window.by), "_start").distinct()
         members = semi_join(members, with_new, (*window.by, "_start"), span.is_small)
     return computed(window, members).withColumn(PRESENT, F.lit(True))
-
-
-def initial_rows(window: Window, beginning: Span) -> DataFrame:
-    """The rows after the first span, before which the table was empty. Columns as in `rows`."""
-    return present(changed(window, beginning))
 
 
 @dropped.register(Window)
