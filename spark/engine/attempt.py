@@ -22,7 +22,7 @@ from spark.engine.inputs.frame_cache import FrameCache, frame_cache
 from spark.engine.inputs.snapshot import DeltaSnapshot, version_of
 from spark.engine.inputs.span import BROADCAST_ROWS, InitialSpan
 from spark.engine.inputs.stream_time import Clock
-from spark.engine.log import commit, merge, table
+from spark.engine.log import commit, merge, replacement, table
 from spark.engine.log.definition import check_definition, check_landings, definition
 from spark.engine.log.position import Gated
 from spark.engine.log.stored_table import StoredTable
@@ -166,10 +166,12 @@ class Attempt:
         if not is_small:
             return attempt._merged(batch)
         # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
-        keys = batch.select(*cols(self.target.plan.key)).limit(merge.LITERALS + 1).collect()
-        if len(keys) <= merge.LITERALS:
-            return attempt._merged(F.broadcast(batch), keys)
-        return attempt._merged(F.broadcast(batch) if batch.count() <= BROADCAST_ROWS else batch)
+        touched = replacement.touched(batch, self.row_key, merge.LITERALS)
+        if touched is None:
+            return attempt._merged(F.broadcast(batch) if batch.count() <= BROADCAST_ROWS else batch)
+        if self.target.former_rows_read or not replacement.differ(touched, self.row_key, self.before.position.cut):
+            return attempt._merged(F.broadcast(batch), touched)
+        return attempt._replaced(batch, touched)
 
     def replace_rows(self, rows: DataFrame) -> Stepped | None:
         """Make the table equal to `rows`: merge the difference, or replace all rows where a MERGE cannot.
@@ -181,6 +183,27 @@ class Attempt:
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
             return attempt._merged(merge.difference(batch, stored, key))
         return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
+
+    def _replaced(self, source: DataFrame, touched: Sequence[Row]) -> Stepped | None:
+        """Replace the rows at the touched keys by those of `source`, which all differ from the stored ones."""
+        key = self.row_key
+        absent = [row for row in touched if not row[PRESENT]]
+        gone = []
+        if absent:
+            gone = self.stored().where(merge.at_keys(key, absent)).select(*cols(key)).collect()
+        written = [row for row in touched if row[PRESENT]]
+        position = replace(self.position, deleted=len(gone))
+        if not written and not gone:
+            return self._stepped("stepped", commit.append(self.no_rows(), self.table, position))
+        # Few rows, so one file: every later read opens each file.
+        rows = present(source).coalesce(1)
+        after = commit.replace_where(rows, merge.at_keys(key, [*written, *gone]), self.table, position)
+        done = self._stepped("stepped", after)
+        if done is None or after is None:
+            return None
+        updated = after.metrics["numDeletedRows"] - len(gone)
+        inserted = len(written) - updated
+        return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")
@@ -280,6 +303,7 @@ def attempting(
             data_version=state.data_version,
             whole=False,
             restored=None,
+            deleted=None,
             gated=known_result(gate, state),
             begun=begun_at,
             enforced=state.position.enforced + pins.enforced,

@@ -15,6 +15,7 @@ from spark.topology.errors import Place, no_method, user_line
 from spark.topology.handles import GlobalKTable, KStream, KTable
 from spark.topology.model import Guarantee, OnDataLoss, Settings, Source, SourceKind, Table
 from spark.topology.nodes import Latest, Node, Records, Scan
+from spark.topology.nodes.grouped import Grouped
 from spark.topology.topology import Topology
 from spark.topology.validation import check_plans
 
@@ -193,12 +194,23 @@ def _nodes(node: Node) -> Iterator[Node]:
         yield from _nodes(source)
 
 
+def _read_with_former_rows(plan: Node) -> Iterator[Scan]:
+    """Yield the stored tables of which a plan needs the rows from before a change."""
+    yield from plan.changelogs
+    for node in _nodes(plan):
+        if isinstance(node, Grouped):
+            yield from node.scans
+
+
 def _topological(stored: list[Table]) -> tuple[Table, ...]:
     """The tables over scans of each other, each after the tables that it reads, otherwise in the order declared."""
     scan_of = {table.plan: _scan(table) for table in stored}
     tables = {table.name: replace(table, plan=_bound(table.plan, scan_of).stored_form()) for table in stored}
     followed = {scan.table for table in tables.values() for scan in table.inputs if scan.appended}
-    tables = {name: replace(table, followed=name in followed) for name, table in tables.items()}
+    former = {scan.table for table in tables.values() for scan in _read_with_former_rows(table.plan)}
+    for name, table in tables.items():
+        is_read = name in former or table.topic is not None
+        tables[name] = replace(table, followed=name in followed, former_rows_read=is_read)
     ordered: dict[str, Table] = {}
 
     def add(table: Table) -> None:

@@ -35,6 +35,8 @@ class Table:
     """A stored table: its name, and the plan over other stored tables whose result it stores.
 
     `followed` is true for a stream that another table reads: its records are stored with their place in merge order.
+    `former_rows_read` is true if a reader of the table needs the rows from before a change: an aggregate, its changes
+    as a stream (`to_stream`), or a topic that it is published to.
     `topic` is the topic to which its changes, or a stream's records, are published as `produced`; None if they are not.
     """
 
@@ -44,6 +46,7 @@ class Table:
     topic: str | None = None
     produced: Produced = JSON
     line: Line | None = field(default=None, compare=False, repr=False)
+    former_rows_read: bool = False
 
     @property
     def inputs(self) -> tuple[Scan, ...]:

@@ -123,7 +123,8 @@ class IncrementalSpan:
                 f"{self.after.topology}/{scan.table} was replaced, with other columns: its changes end there. "
                 f"Run `tidetable rebuild` for every table that reads them"
             )
-        return recorded(scan, self._feed(scan))
+        replaces = any(commit.replaces for commit in self._changed[scan.table])
+        return recorded(scan, self._feed(scan), replaces)
 
     def changes(self, scan: Scan) -> DataFrame:
         """Return one row for every key that changed: its newest row, or `_present` false.
@@ -132,9 +133,12 @@ class IncrementalSpan:
         """
         if self._replaced(scan):
             return self._everything(scan)
-        feed = self._feed(scan).where("_change_type <> 'update_preimage'").withColumn(PRESENT, inserted())
+        only_inserts = all(commit.only_inserts for commit in self._changed[scan.table])
+        # To find deleted rows, Delta reads the whole of each file that had some.
+        kinds = "= 'insert'" if only_inserts else "<> 'update_preimage'"
+        feed = self._feed(scan).where(f"_change_type {kinds}").withColumn(PRESENT, inserted())
         columns = [*columns_of(scan), F.col(PRESENT)]
-        if self._changed_once(scan):
+        if self._changed_once(scan) or (only_inserts and len(self._changed[scan.table]) == 1):
             return feed.select(*columns)
         newer = F.struct("_commit_version", PRESENT)  # of a delete and an insert in one commit the insert is newer
         newest = feed.groupBy(*cols(scan.key)).agg(F.max_by(F.struct(*columns), newer).alias("_row"))
@@ -160,9 +164,9 @@ class IncrementalSpan:
         return any(commit.replaced for commit in self._changed[scan.table])
 
     def _changed_once(self, scan: Scan) -> bool:
-        """Return whether no key changed twice, because the span is one MERGE."""
+        """Return whether the change feed has every key at most once, but for updates: the span is one MERGE."""
         match self._changed[scan.table]:
-            case [ChangedVersion(position=Position(whole=False))]:
+            case [ChangedVersion(position=Position(whole=False), replaces=False)]:
                 return True
         return False
 

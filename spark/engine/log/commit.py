@@ -70,6 +70,11 @@ def replace_all(frame: DataFrame, table: StoredTable, position: Position) -> Sta
     return _write(commented(frame).write.mode("overwrite").option("overwriteSchema", "true"), table, position)
 
 
+def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Position) -> State | None:
+    """Replace the rows that meet a condition. Return the new state; None: another run committed this step."""
+    return _write(frame.write.mode("overwrite").option("replaceWhere", where), table, position)
+
+
 def merge(session: SparkSession, statement: str, table: StoredTable, position: Position) -> State | None:
     """Run a MERGE. Return the new state; None: another run committed this step."""
     try:

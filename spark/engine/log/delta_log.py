@@ -26,14 +26,25 @@ class Entry:
     metadata: str | None
     metrics: dict[str, int]
     overwrites: bool
+    """The commit replaced all rows, maybe with other columns."""
     at: int
     transaction: str = ""
     """Delta's id of the commit, which is unique."""
+    replaces: bool = False
+    """The commit replaced the rows that meet a condition: its change feed has no updates."""
 
     @property
     def changed_rows(self) -> int | None:
-        """How many rows the commit inserted, updated or deleted; None if its operation and metrics do not say."""
+        """How many rows the commit inserted, updated or deleted; None if its operation and metrics do not say.
+
+        A row that was replaced counts twice: as deleted and as inserted.
+        """
         match self.operation:
+            case "WRITE" if self.replaces:
+                # Delta counts the rows that stay in a file as copied and as output, also if it copied none.
+                counts = [self.metrics.get(f"num{name}Rows") for name in ("Output", "Copied", "Deleted")]
+                output, copied, deleted = (count if count is not None else -1 for count in counts)
+                return output - copied + deleted if min(output, copied, deleted) >= 0 else None
             case "WRITE" if "numOutputRows" in self.metrics and not self.overwrites:
                 return self.metrics["numOutputRows"]
             case "MERGE":
@@ -122,7 +133,9 @@ def entry_of(found: dict[str, Any]) -> Entry:
     """Return a commit of `DeltaTable.history` as an entry."""
     counted = found.get("operationMetrics") or {}
     metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
-    overwrites = (found.get("operationParameters") or {}).get("mode") == "Overwrite"
+    parameters = found.get("operationParameters") or {}
+    overwrites, replaces = parameters.get("mode") == "Overwrite", "predicate" in parameters
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
     transaction = found.get("txnId", "")
-    return Entry(found["version"], operation, metadata, metrics, overwrites, found.get("timestamp", 0), transaction)
+    at = found.get("timestamp", 0)
+    return Entry(found["version"], operation, metadata, metrics, overwrites and not replaces, at, transaction, replaces)

@@ -22,7 +22,7 @@ TOLERANCE = {"float": "1e-5D", "double": "1e-9D"}
 LITERALS = 1_000  # keys in the condition at most: Delta's log stores its text, some 10 kB of numbers
 
 
-def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Iterable[Row] = ()) -> str:
+def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Sequence[Row] = ()) -> str:
     """Return a MERGE of a view with one row per touched key (`_present` false: no row) into the table at `path`.
 
     `keys`, if given, are all the touched keys. As literals they let Parquet skip pages without any of them: Delta
@@ -31,7 +31,7 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
     on = " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
-    on += "".join(f" AND {condition}" for condition in _among(key, list(keys)))
+    on += "".join(f" AND {condition}" for condition in _among(key, keys))
     return f"""
         MERGE INTO delta.{quoted(path)} AS t USING {source} AS s ON {on}
         WHEN MATCHED AND NOT s.{PRESENT} THEN DELETE
@@ -40,14 +40,33 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
     """
 
 
-def _among(key: Sequence[str], keys: list[Row]) -> Iterator[str]:
+def has_literals(keys: Sequence[Row], key: Sequence[str]) -> bool:
+    """Return whether `at_keys` can write the keys: every column of them is an integer or text."""
+    return all(type(row[column]) in (int, str) for row in keys for column in key)
+
+
+def at_keys(key: Sequence[str], keys: Sequence[Row]) -> str:
+    """Return a SQL condition: a row has one of the keys, which `has_literals`.
+
+    A condition on each column comes first: Parquet skips pages by these, and not by a condition on several columns.
+    """
+    each = list(_among(key, keys, of=""))
+    if len(key) == 1:
+        return each[0]
+    tuples = (", ".join(_literal(row[column]) for column in key) for row in keys)
+    return " AND ".join([*each, f"({', '.join(map(quoted, key))}) IN ({', '.join(f'({one})' for one in tuples)})"])
+
+
+def _among(key: Sequence[str], keys: Sequence[Row], of: str = "t.") -> Iterator[str]:
     """Yield conditions: a key column of the target has one of the values of the touched keys."""
     for column in key if keys else ():
         values = {row[column] for row in keys}
-        if all(type(value) is int for value in values):
-            yield f"t.{quoted(column)} IN ({', '.join(map(str, sorted(values)))})"
-        elif all(type(value) is str for value in values):
-            yield f"t.{quoted(column)} IN ({', '.join(map(literal, sorted(values)))})"
+        if all(type(value) is int for value in values) or all(type(value) is str for value in values):
+            yield f"{of}{quoted(column)} IN ({', '.join(map(_literal, sorted(values)))})"
+
+
+def _literal(value: int | str) -> str:
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 def literal(text: str) -> str:

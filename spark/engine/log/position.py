@@ -122,6 +122,7 @@ class Position:
       expired when the table was first computed.
     - `read_at`: when a landing was last read up to the cut, in milliseconds since 1970.
     - `cleaned`: how many tombstones a landing wrote for those that compaction had removed (`missed_tombstones`).
+    - `deleted`: of a commit that replaced the rows of a small step, how many keys it deleted; None of any other.
     - `counts`: what a landing received before this commit, including this one if it decoded records again
       (`spark.engine.counts`); None if it was not counted.
     """
@@ -147,6 +148,7 @@ class Position:
     begun: dict[str, int] = field(default_factory=dict)
     read_at: int | None = None
     cleaned: int = 0
+    deleted: int | None = None
     counts: Counts | None = None
 
     @property

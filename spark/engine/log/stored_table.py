@@ -45,6 +45,13 @@ class ChangedVersion:
     position: Position | None
     replaced: bool = False
     """The commit replaced all rows, maybe with other columns."""
+    replaces: bool = False
+    """The commit replaced rows at some keys: its change feed has deletions and insertions, and no updates."""
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether every changed key has an insertion in the change feed: its deletions are of replaced rows only."""
+        return self.replaces and self.position is not None and self.position.deleted == 0
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ class StoredTable:
             rows = entry.changed_rows
             unchanged = unchanged if position is None else position.data_version
             if entry.version <= until and rows != 0:
-                found.append(ChangedVersion(entry.version, rows, position, entry.overwrites))
+                found.append(ChangedVersion(entry.version, rows, position, entry.overwrites, entry.replaces))
         # The oldest of our commits in the log has the version before it that last changed data.
         if oldest > since + 1 and (unchanged is None or unchanged > since):
             raise ChangesExpired(
