@@ -43,6 +43,7 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
     "epoch closed": ((commit, "close_epoch"),),
     "appended": ((commit, "append"),),
     "replaced": ((commit, "replace_all"),),
+    "rows replaced": ((commit, "replace_where"),),
     "merged": ((commit, "merge"),),
     "files compacted": ((compact, "_optimize"),),
     "files removed": ((compact, "_vacuum"),),
@@ -59,7 +60,7 @@ READS = ("offsets asked", "first offsets asked", "position asked", "position rea
 
 IN_ENGINE = (
     *("table created", "columns added", "properties set", "epoch closed"),
-    *("appended", "replaced", "merged", "files compacted", "files removed"),
+    *("appended", "replaced", "rows replaced", "merged", "files compacted", "files removed"),
 )
 IN_BROKER = ("publisher opened", "record sent", "transaction told")
 LASTING = (*IN_ENGINE, *IN_BROKER)

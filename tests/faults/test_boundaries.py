@@ -66,7 +66,7 @@ PLACES = {
     "table.create": ("table created",),
     "table._has_versions": (),  # it looks
     "table.set_properties": ("properties set",),
-    "commit._save": ("appended", "replaced", "epoch closed"),
+    "commit._save": ("appended", "replaced", "rows replaced", "epoch closed"),
     "commit.merge": ("merged",),
     "compact._optimize": ("files compacted",),
     "compact._vacuum": ("files removed",),

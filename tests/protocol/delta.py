@@ -6,6 +6,7 @@ engine. Where Delta goes by files, which are not here, a conflict may be or not:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ Row = tuple[Any, Any]
 """A key and what stands there: of a landing the partition and offset, and the record's key and value."""
 
 
+NUMBER_IN = re.compile(r"-?\d+")
+"""The integers of a condition."""
+
+
 @dataclass(frozen=True)
 class Version:
     """A version of a table: the commit that made it, and the table as it is from there on."""
@@ -33,6 +38,8 @@ class Version:
     metadata: str | None = None
     metrics: Mapping[str, int] = field(default_factory=dict)
     overwrites: bool = False
+    replaces: str | None = None
+    """The condition of the rows that it replaced."""
     properties: Mapping[str, str] = field(default_factory=dict)
     fences: Mapping[str, int] = field(default_factory=dict)
     """The greatest number of every application, up to here."""
@@ -48,8 +55,13 @@ class Version:
             "operation": self.operation,
             "userMetadata": self.metadata,
             "operationMetrics": self.metrics,
-            "operationParameters": {"mode": "Overwrite"} if self.overwrites else {},
+            "operationParameters": self._parameters(),
         }
+
+    def _parameters(self) -> dict[str, str]:
+        if self.replaces is not None:
+            return {"mode": "Overwrite", "predicate": self.replaces}
+        return {"mode": "Overwrite"} if self.overwrites else {}
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,7 @@ class Write:
     reads: bool = False
     """What it writes depends on the rows it read."""
     overwrites: bool = False
+    replaces: str | None = None
     properties: Mapping[str, str] | None = None
 
     @property
@@ -174,6 +187,7 @@ class Lake:
             metadata,
             write.metrics,
             write.overwrites,
+            write.replaces,
             last.properties if write.properties is None else write.properties,
             last.fences if app is None else {**last.fences, app: number},
             app,
@@ -253,6 +267,19 @@ class Lake:
         def plan(_: Version) -> Write:
             rows = tuple(new)
             return Write("WRITE", new=rows, metrics=_rows(len(rows)), reads=True, overwrites=True)
+
+        return self.write(path, plan, **fence)
+
+    def replace_where(self, path: str, new: Iterable[Row], where: str, **fence: Any) -> Version | None:
+        """Replace the rows at the keys in a condition."""
+        keys = {int(key) for key in NUMBER_IN.findall(where)}
+
+        def plan(last: Version) -> Write:
+            rows = tuple(new)
+            assert {key for key, _ in rows} <= keys, "DELTA_REPLACE_WHERE_MISMATCH"
+            gone = [row for row in last.rows if row[0] in keys]
+            counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
+            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces=where)
 
         return self.write(path, plan, **fence)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark.engine.log.commit import APP, METADATA, NUMBER
-from tests.protocol.delta import EngineGone, Row, refused
+from tests.protocol.delta import NUMBER_IN, EngineGone, Row, refused
 from tests.protocol.turns import Died
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.protocol.broker import Broker
-    from tests.protocol.delta import Lake
+    from tests.protocol.delta import Lake, Version
 
 T = TypeVar("T")
 
@@ -185,12 +185,17 @@ class Frame:
         """The same rows."""
         return self
 
-    drop = limit = toDF = withColumns = select
+    drop = limit = toDF = withColumns = coalesce = select
 
     def where(self, condition: str) -> Frame:
-        """No rows: nothing else is asked for."""
-        assert condition == "false"
-        return Frame(self.session, list)
+        """No rows, those that are present, or those at the keys of a condition."""
+        match condition:
+            case "false":
+                return Frame(self.session, list)
+            case "_present":
+                return Frame(self.session, lambda: [row for row in self.computed() if row[1] is not None])
+        keys = {int(key) for key in NUMBER_IN.findall(condition)}
+        return Frame(self.session, lambda: [row for row in self.computed() if row[0] in keys])
 
     def observe(self, seen: Seen, *_: object) -> Frame:
         """The same rows, counted when they are written."""
@@ -254,7 +259,11 @@ class Writer:
         if "txnAppId" in options:
             fence |= {"app": options["txnAppId"], "number": options["txnVersion"]}
         fence |= {"metadata": options.get("userMetadata", fence["metadata"])}
-        write = lake.overwrite if options["mode"] == "overwrite" else lake.append
+        write: Callable[..., Version | None]
+        if "replaceWhere" in options:
+            write = partial(lake.replace_where, where=options["replaceWhere"])
+        else:
+            write = lake.overwrite if options["mode"] == "overwrite" else lake.append
 
         def writing() -> None:
             if write(path, self.frame.computed(), **fence) is not None and self.frame.observed is not None:

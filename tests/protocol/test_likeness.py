@@ -112,6 +112,11 @@ def merged(hands: Hands, at: Position, **rows: str | None) -> object:
     )
 
 
+def replaced(hands: Hands, at: Position, where: str, **rows: str | None) -> object:
+    """Replace the rows that meet a condition."""
+    return commit.replace_where(hands.rows(**rows), where, StoredTable(NAME, hands.path), at)
+
+
 def story(hands: Hands) -> list[Told]:
     """All that the protocol asks of Delta, one after the other; after each what the log tells."""
     epochs: dict[str, int] = {}
@@ -126,6 +131,7 @@ def story(hands: Hands) -> list[Told]:
                 entry.operation,
                 entry.changed_rows,
                 entry.overwrites,
+                entry.replaces,
                 at and (epochs[at.epoch], at.n),
             )
             for entry, at in zip(entries, known, strict=True)
@@ -153,6 +159,8 @@ def story(hands: Hands) -> list[Told]:
     look("made once more", merged(hands, replace(first, n=2), k1="d", k2=None, k3="e", k4=None))
     look("appended nothing", commit.append(nothing, stored, replace(first, n=3)))
     look("merged what is there", merged(hands, replace(first, n=4), k1="d"))
+    look("replaced rows", replaced(hands, replace(first, n=5), "`k` IN (1, 2, 4)", k1="x", k4="y"))
+    look("replaced with the same number", replaced(hands, replace(first, n=5, run="late"), "`k` IN (1)", k1="z"))
     look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=6)))
     hands.by_hand("OPTIMIZE")
     look("compacted")

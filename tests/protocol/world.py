@@ -17,7 +17,7 @@ from resources.kafka import Kafka as RealKafka
 from resources.publisher import Publisher as RealPublisher
 from spark.engine import advance, attempt, land, publish, rebuild, tick, time_sync
 from spark.engine.inputs import span
-from spark.engine.log import definition, delta_log, merge, position, stored_table, table
+from spark.engine.log import definition, delta_log, merge, position, replacement, stored_table, table
 from spark.engine.log.position import Position, Release
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import Ports
@@ -148,6 +148,8 @@ class Simulation:
             (rebuild, "definition", lambda _, target: PLANS[id(target.plan)]),
             (attempt, "duplicate_keys", operators.twice),
             (merge, "difference", operators.difference),
+            (replacement, "touched", operators.touched_keys),
+            (replacement, "differ", operators.differ),
             (time_sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
             (time_sync, "_released", released),
             (publish, "BATCH", 2),
