@@ -42,10 +42,9 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.ports import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spark.engine.log.position import Position
-    from spark.engine.log.stored_table import Commit
     from spark.engine.ports import Lakehouse, Ports
     from spark.topology.topology import Source, Topology
 
@@ -93,8 +92,7 @@ class _Backlog:
     records: pa.Table
     seen: dict[int, int]
     """The newest time of each partition up to the last cut, in microseconds since 1970."""
-    commits: Iterator[Commit]
-    """The commits of the landing, newest first."""
+    landing: StoredTable
 
     @cached_property
     def newest(self) -> dict[int, int]:
@@ -109,7 +107,8 @@ class _Backlog:
 
     def landed_at(self, batch: int) -> int:
         """Return when a batch was landed, in milliseconds since 1970; 0 if the log no longer has its commit."""
-        return next((commit.at for commit in self.commits if commit.position.n <= batch), 0)
+        commit = self.landing.oldest_commit(lambda position: position.n >= batch)
+        return commit.at if commit is not None and commit.position.n == batch else 0
 
     def beyond(self, until: int) -> pa.Table:
         """Return the records after a cut."""
@@ -280,7 +279,7 @@ def _backlog(
         known = None if was is None else was.times.get(topic)
         seen = _newest(landing, {}, base) if known is None else _later(known, _newest(landing, released, base))
     records = PLACED.empty_table() if source.kind == "global_table" else _placed(landing, base, end.offsets)
-    return _Backlog(source, topic, end, records, seen, stored.commits())
+    return _Backlog(source, topic, end, records, seen, stored)
 
 
 def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from pyspark.sql import functions as F
 
-from spark.engine.errors import ChangesExpired
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
 from spark.operators.algebra import OURS, col, cols
@@ -149,16 +146,12 @@ class DeltaSnapshot:
 
     def _present(self, scan: Scan) -> set[str]:
         """Return the columns that an input has at its pin."""
-        version = None if scan.landing else self._version(scan)
-        if version is not None and (scan.table, version) in self.columns:
-            return self.columns[scan.table, version]
-        try:
-            present = {field.name for field in DeltaTable(self.table(scan.table).path, version).schema().fields}
-        except DeltaError as error:
-            raise ChangesExpired(f"{self.topology}/{scan.table} has no version {version} any more: {error}") from error
-        if version is not None:  # a landing may gain columns at any moment
-            self.columns[scan.table, version] = present
-        return present
+        if scan.landing:  # it may gain columns at any moment
+            return self.table(scan.table).columns()
+        version = self._version(scan)
+        if (scan.table, version) not in self.columns:
+            self.columns[scan.table, version] = self.table(scan.table).columns(version)
+        return self.columns[scan.table, version]
 
 
 @dataclass(frozen=True)

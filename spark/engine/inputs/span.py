@@ -180,7 +180,7 @@ class IncrementalSpan:
                 self.before.offsets(name),
                 self.after.offsets(name),
                 (self.before.inputs[name].version, self.after.inputs[name].version),
-                self.after.table(name).commits(),
+                self.after.table(name).changing_commits(),
             )
             for name in self.after.inputs
             if name.startswith(LANDING)
@@ -212,7 +212,7 @@ class LandingRange:
 def landing_range(
     since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]
 ) -> LandingRange:
-    """Return the part of a landing between two offsets; `commits` are those of the landing, newest first."""
+    """Return the part of a landing between two offsets; `commits` are those that changed it, newest first."""
     records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
