@@ -180,6 +180,7 @@ class Attempt:
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
             return attempt._merged(merge.difference(batch, stored, key))
+        table.narrow_statistics(self.session, self.table, self.before, batch.schema)
         return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
@@ -269,8 +270,12 @@ def attempting(
         if state is None:
             output = output_of(target, InitialSpan(now, own=session.range(0).toDF("_")), 0)
             assert output.frame is not None, "the first span has every row"
-            state = table.create(session, stored, output.frame.schema, run, definition(topology, target))
+            state = table.create(
+                session, stored, output.frame.schema, run, definition(topology, target), identity(target.plan)
+            )
             check_definition(topology, target, state)  # a run of another definition may have created it
+        elif state.position.n > 0:
+            table.keep_statistics(session, stored, state, identity(target.plan))
         position = replace(
             state.position,
             n=state.position.n + 1,

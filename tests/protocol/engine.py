@@ -185,7 +185,7 @@ class Frame:
         """The same rows."""
         return self
 
-    drop = limit = toDF = withColumns = select
+    drop = limit = toDF = withColumns = coalesce = select
 
     def where(self, condition: str) -> Frame:
         """No rows: nothing else is asked for."""

@@ -78,7 +78,7 @@ class IncrementalSpan:
     def records(self, scan: Scan) -> DataFrame:
         """Return the new records of a stream, or the changes of a stored table as records: `PLACED`.
 
-        They are selected by batch in a stream, and by offset in a landing, so that statistics skip older files.
+        They are selected by batch, and in a landing by offset too, so that statistics skip older files.
 
         Raises:
             InputChanged: somebody else changed the input, or it was computed again or replaced.
@@ -100,7 +100,9 @@ class IncrementalSpan:
                 )
             batches.append(commit.position.n)
         if scan.table in self._landed:
-            return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
+            found = self.after.appended(scan, self.before.offsets(scan.table))
+            oldest = self._landed[scan.table].oldest
+            return placed(scan, found if oldest is None else found.where(F.col("_batch") >= oldest))
         found = self.after.appended(scan)
         # Without batches no commit changed data, for example a rebuild that found no difference.
         added = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
@@ -200,13 +202,14 @@ class LandingRange:
     """The part of a landing that lies in a span: the number of `records` at most, and whether it changed (`changed`).
 
     `begun` is the batch that an earlier span read in part, if there is one. `redecoded`: the span has older records
-    that were decoded again.
+    that were decoded again. `oldest` is the first batch that has records of the span; None if that is not known.
     """
 
     records: int
     changed: bool
     begun: int | None
     redecoded: bool = False
+    oldest: int | None = None
 
 
 def landing_range(
@@ -217,17 +220,19 @@ def landing_range(
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
         return LandingRange(0, changed=False, begun=None)
-    changed, begun = versions[0] != versions[1], None
+    changed, begun, oldest = versions[0] != versions[1], None, None
     for commit in commits:
         [landed] = commit.position.cut.values()
         if not since.is_before(landed):
+            oldest = begun
             if not landed.is_before(since):
                 begun = None  # the earlier span ended with this batch, between two batches
             break
         begun = commit.position.n
         changed = changed or commit.version == versions[1]
         records += commit.metrics.get("numTargetRowsUpdated", 0)
-    return LandingRange(records, changed, begun, redecoded)
+    # Records that were decoded again have the batch that they were landed in.
+    return LandingRange(records, changed, begun, redecoded, None if redecoded else oldest)
 
 
 @dataclass(frozen=True)

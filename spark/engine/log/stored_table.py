@@ -145,6 +145,11 @@ class StoredTable:
         except DeltaError as error:
             raise ChangesExpired(f"{self.name} has no version {version} any more: {error}") from error
 
+    def schema(self) -> str:
+        """Return the columns of the newest version as JSON, as Delta and Spark write a schema."""
+        with delta_log.reading(self.path) as delta:
+            return delta.schema().to_json()
+
     def salvaged_state(self) -> State:
         """Return a state for a table whose position is lost: number 0 in its last known epoch, with its newest gaps."""
         with delta_log.reading(self.path) as delta:
