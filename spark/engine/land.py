@@ -50,7 +50,7 @@ TASK_RECORDS, TASK_PARTITIONS = 10_000, 64
 """How many records, and partitions with any, a task of a landing reads and writes into one file, at most; but a
 partition is never split. Such a task takes a fraction of a second, so fewer of them would make nothing quicker."""
 
-FETCH_WAIT = 20  # milliseconds that the broker waits for records before it answers a fetch without any
+FETCH_WAIT = 1  # milliseconds that the broker waits for records before it answers a fetch without any
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
 
@@ -383,7 +383,8 @@ def _read(
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
-        # before it serves the seek of the next landing. The default, 500 ms, is half of a small landing.
+        # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
+        # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT),
         "kafka.isolation.level": "read_committed" if topology.settings.exactly_once else "read_uncommitted",
     }
