@@ -266,6 +266,11 @@ class StoredTable:
         later = next((v for v in range(found.version + 1, newest + 1) if self._is_of(anchor, v)), newest + 1)
         return next(commits_of(delta_log.entries(self.path, later - 1), anchor))
 
+    def commit(self, n: int) -> Commit | None:
+        """Return the commit of a number in the table's epoch; None if the log does not have it."""
+        found = self.oldest_commit(lambda position: position.n >= n)
+        return found if found is not None and found.position.n == n else None
+
     def _not_quiet(self, first: _Seen, until: int) -> Iterator[_Seen]:
         """Yield the commits after `first`, up to `until`, newest first, without those known to have changed no data.
 
