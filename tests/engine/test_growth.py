@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+import pytest
 from deltalake import DeltaTable
 
 from spark.engine import land
+from spark.engine.inputs import span
 from spark.engine.inputs.frame_cache import frame_cache
+from spark.engine.inputs.pin import pin
 from spark.engine.inputs.snapshot import DeltaSnapshot
 from spark.engine.inputs.span import IncrementalSpan
 from spark.engine.log import table
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.rebuild import rebuild
+from spark.operators.algebra import emit
 from spark.topology import Consumed, StreamsBuilder
+from spark.topology.nodes import Lookup
 from tests.support import lake
 from tests.support.lake import Record, send
 
@@ -163,3 +168,35 @@ def test_a_large_landing_has_a_task_for_every_partition() -> None:
     assert land._tasks(start, end) >= 4
     assert land._tasks(start, start | {3: 10_000}) == 1
     assert land._tasks(start, start) == 1
+
+
+def test_a_lookup_of_a_few_records_opens_the_files_that_may_have_their_rows(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span, "LARGE", 1)
+    clicks, users = topic("clicks"), topic("users")
+    builder = StreamsBuilder(f"lookup-{clicks}")
+    records = builder.stream(clicks, Consumed.json(key="id bigint", value="user bigint"))
+    names = builder.table(users, Consumed.json(key="user bigint", value="name string"))
+    records.join(names, on="user", select=["left.id", "right.name"]).materialize("named")
+    topology = builder.build()
+    for wave in range(4):
+        send(kafka, users, *(Record({"user": n}, {"name": f"n{n}"}) for n in range(10 * wave, 10 * wave + 10)))
+        send(kafka, clicks, Record({"id": wave}, {"user": 1}))
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
+    before = state_of(ports, topology, "named")
+    send(kafka, clicks, Record({"id": 9}, {"user": 35}))
+    lake.land_all(ports, topology)
+    [plan] = [one.plan for one in topology.tables if one.name == "named"]
+    assert isinstance(plan, Lookup)
+    pins = pin(ports, topology, topology.table("named"))
+    earlier = DeltaSnapshot(session, ports.lakehouse, topology.name, before.position.inputs, before.position.cut)
+    later = DeltaSnapshot(session, ports.lakehouse, topology.name, pins.inputs, pins.cut)
+    with frame_cache(session) as cache:
+        moved = IncrementalSpan(earlier, later, cache, own=session.range(0).toDF("_")).at(before.position.time)
+        emitted = emit(plan, moved)
+        assert [row["name"] for row in emitted.collect()] == ["n35"]
+        opened = {file for file in emitted.inputFiles() if "_landing" not in file}
+    files = DeltaTable(lake.path(ports, topology, users)).file_uris()
+    assert 4 * len(opened) <= len(files)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import InputChanged
 from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, placed, recorded
+from spark.engine.log.merge import LITERALS
 from spark.engine.log.position import Position
 from spark.engine.log.stored_table import ChangedVersion
 from spark.operators.algebra import PRESENT, cols
@@ -17,17 +18,19 @@ from spark.operators.order import with_reached
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from spark.engine.inputs.frame_cache import FrameCache
     from spark.engine.inputs.snapshot import DeltaSnapshot
     from spark.engine.log.stored_table import Commit
     from spark.engine.offsets import TopicOffsets
-    from spark.topology.nodes import Scan
+    from spark.topology.nodes import Node, Scan
 
 BROADCAST_ROWS = 50_000  # changed rows that are broadcast to every task at most: some 10 MB of wide rows
+
+LARGE = 16 << 20  # bytes of a table from which on finding its files by literals costs less than reading all of them
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ class IncrementalSpan:
     def is_empty(self, frame: DataFrame) -> bool:
         """Return whether a cached frame has no rows; False if the span is not small, so that it was not cached."""
         return self.is_small and frame.isEmpty()
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[Row] | None:
+        """Return the rows of `keys` if they are at most `LITERALS`, and an input of the node has `LARGE` bytes."""
+        if not self.is_small or all(self.after.table(scan.table).size() < LARGE for scan in node.scans):
+            return None
+        found = keys.limit(LITERALS + 1).collect()
+        return found if len(found) <= LITERALS else None
 
     def has_changes(self, scan: Scan) -> bool:
         """Return whether the input changed in the span."""
@@ -263,6 +273,9 @@ class InitialSpan:
     def is_empty(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
         """Return False: no frame is cached."""
         return False
+
+    def few(self, keys: DataFrame, node: Node) -> None:  # the protocol's
+        """Return None: every record is looked up."""
 
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
         """Return True."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -144,6 +145,11 @@ class StoredTable:
             return {column.name for column in DeltaTable(self.path, version).schema().fields}
         except DeltaError as error:
             raise ChangesExpired(f"{self.name} has no version {version} any more: {error}") from error
+
+    def size(self) -> int:
+        """Return how many bytes the files of the newest version have."""
+        with delta_log.reading(self.path) as delta:
+            return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
 
     def schema(self) -> str:
         """Return the columns of the newest version as JSON, as Delta and Spark write a schema."""
