@@ -123,7 +123,10 @@ class Engine:
 
     @property
     def width(self) -> int:
-        """How many independent landings or steps run concurrently: one a core. On two cores a third faster, measured."""
+        """How many independent landings or steps run concurrently: one for each core.
+
+        Two on two cores make a tick a third faster than one, measured.
+        """
         if self.remote is not None:
             return REMOTE_WIDTH
         return (os.cpu_count() or 1) if self.cores == "*" else int(self.cores)

@@ -153,7 +153,8 @@ def test_a_small_landing_of_many_partitions_writes_few_files(
     for partitions, files in ((4, 1), (70, 2)):
         name = topic("few", partitions=partitions)
         builder = StreamsBuilder(f"few-{name}")
-        builder.stream(name, Consumed.json(key="id bigint", value="name string"))
+        records = builder.stream(name, Consumed.json(key="id bigint", value="name string"))
+        records.filter("name = 'x'").materialize("kept")
         topology = builder.build()
         [source] = topology.sources
         for wave in (1, 2):
@@ -161,6 +162,9 @@ def test_a_small_landing_of_many_partitions_writes_few_files(
             [landed] = lake.land_all(ports, topology)
             assert landed.records == partitions
             assert len(files_of(ports, topology, source.landing)) == wave * files
+            lake.step_all(ports, topology)
+        kept = sorted((row["_partition"], row["_offset"]) for row in lake.listed(lake.path(ports, topology, "kept")))
+        assert kept == [(partition, offset) for partition in range(partitions) for offset in (0, 1)]
 
 
 def test_a_large_landing_has_a_task_for_every_partition() -> None:

@@ -26,6 +26,7 @@ START = TopicOffsets("", {})
 """The offsets before the first record of every partition."""
 REDECODED = "_redecoded"
 """The column of a landing with `TopicOffsets.redecoded` as of when the record was decoded again; null: never."""
+CONDITIONS = 16  # partitions that have a condition each in `within`, at most
 NO_RECORD = "false"
 """A SQL condition that no record meets."""
 
@@ -175,8 +176,17 @@ class EmptySnapshot:
 def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
     """Return a SQL condition: a record of a landing lies between two offsets of its partition."""
     ranges = {p: (since.get(p, 0), end) for p, end in until.items() if since.get(p, 0) < end}
+    if len(ranges) > CONDITIONS:  # arrays by partition: every row would be compared with every partition
+        starts, ends = zip(*(ranges.get(p, (0, 0)) for p in range(max(ranges) + 1)), strict=True)
+        least, most = min(start for start, _ in ranges.values()), max(ends)
+        between = f"_offset >= {_at_partition(starts)} AND _offset < {_at_partition(ends)}"
+        return f"_offset >= {least} AND _offset < {most} AND {between}"  # files are skipped by the numbers alone
     each = [f"(_partition = {p} AND _offset >= {start} AND _offset < {end})" for p, (start, end) in ranges.items()]
     return " OR ".join(each) or NO_RECORD
+
+
+def _at_partition(numbers: Iterable[int]) -> str:
+    return f"get(array({', '.join(f'{number}L' for number in numbers)}), _partition)"
 
 
 def landed_between(since: TopicOffsets, until: TopicOffsets) -> str:
