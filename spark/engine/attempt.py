@@ -182,6 +182,7 @@ class Attempt:
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
             return attempt._merged(merge.difference(batch, stored, key))
+        table.narrow_statistics(self.session, self.table, self.before, batch.schema)
         return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
 
     def _replaced(self, source: DataFrame, touched: Sequence[Row]) -> Stepped | None:
@@ -194,7 +195,8 @@ class Attempt:
         written = [row for row in touched if row[PRESENT]]
         position = replace(self.position, deleted=len(gone))
         if not written and not gone:
-            return self._stepped("stepped", commit.append(self.no_rows(), self.table, position))
+            done = self._stepped("stepped", commit.append(self.no_rows(), self.table, position))
+            return done and replace(done, touched=len(touched))
         # Few rows, so one file: every later read opens each file.
         rows = present(source).coalesce(1)
         after = commit.replace_where(rows, merge.at_keys(key, [*written, *gone]), self.table, position)
@@ -292,8 +294,12 @@ def attempting(
         if state is None:
             output = output_of(target, InitialSpan(now, own=session.range(0).toDF("_")), 0)
             assert output.frame is not None, "the first span has every row"
-            state = table.create(session, stored, output.frame.schema, run, definition(topology, target))
+            state = table.create(
+                session, stored, output.frame.schema, run, definition(topology, target), identity(target.plan)
+            )
             check_definition(topology, target, state)  # a run of another definition may have created it
+        elif state.position.n > 0:
+            table.keep_statistics(session, stored, state, identity(target.plan))
         position = replace(
             state.position,
             n=state.position.n + 1,

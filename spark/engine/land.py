@@ -34,6 +34,8 @@ from spark.operators.algebra import col, cols
 from spark.serdes.serde import serde
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -44,7 +46,11 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
-FETCH_WAIT = 20  # milliseconds that the broker waits for records before it answers a fetch without any
+TASK_RECORDS, TASK_PARTITIONS = 10_000, 64
+"""How many records, and partitions with any, a task of a landing reads and writes into one file, at most; but a
+partition is never split. Such a task takes a fraction of a second, so fewer of them would make nothing quicker."""
+
+FETCH_WAIT = 1  # milliseconds that the broker waits for records before it answers a fetch without any
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
 
@@ -101,7 +107,7 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
-    topic = f"{ports.kafka.cluster_id()}/{source.topic}"
+    topic, key = f"{ports.kafka.cluster_id()}/{source.topic}", [column.name for column in source.consumed.key]
 
     def once() -> Landed | None:
         state = landing.state()
@@ -113,13 +119,14 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
         with opened(ports.engine) as session:
             if state is None:
                 definition = json.dumps(landing_definition(source))
-                state = table.create(session, landing, _schema(session, source), run, definition)
+                state = table.create(session, landing, _schema(session, source), run, definition, key)
                 if state.position.n > 0:
                     return None  # another run has landed meanwhile: start at its offsets
             no_rows = session.read.format("delta").load(landing.path).where("false")
             if not commit.close_other_epochs(no_rows, landing, state):
                 return None
             widen(session, landing, state, source)
+            table.keep_statistics(session, landing, state, key)
             with frame_cache(session) as cache:
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
@@ -139,7 +146,8 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
                     counts=so_far(landing, state),
                 )
                 seen = Observation()
-                rows = landed(records, source, position.n, topology.settings.message_timestamp_after_max_ms).observe(
+                ahead = topology.settings.message_timestamp_after_max_ms
+                rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead).observe(
                     seen,
                     F.count(F.lit(1)).alias("records"),
                     F.count("_error").alias("errors"),
@@ -345,6 +353,15 @@ def _records(
     return records, None if lost.isEmpty() else lost
 
 
+def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
+    """Return how many tasks land the records between two offsets, each into a file of its own.
+
+    Spark's Kafka source has one for every partition, and each file is listed by every reader of the table from then on.
+    """
+    counts = [offset - start[partition] for partition, offset in end.items() if offset > start[partition]]
+    return max(1, -(-sum(counts) // TASK_RECORDS), -(-len(counts) // TASK_PARTITIONS))
+
+
 def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
     raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
@@ -366,7 +383,8 @@ def _read(
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
-        # before it serves the seek of the next landing. The default, 500 ms, is half of a small landing.
+        # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
+        # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT),
         "kafka.isolation.level": "read_committed" if topology.settings.exactly_once else "read_uncommitted",
     }

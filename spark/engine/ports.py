@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Spark, with a session for every step."""
 
+    @property
+    def width(self) -> int:
+        """How many independent statements to run concurrently."""
+
     def session(self) -> SparkSession:
         """Return a new session; the caller stops it."""
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
@@ -33,7 +33,6 @@ from deltalake import DeltaTable, QueryBuilder
 
 from spark.engine.errors import LogBroken, PositionLost
 from spark.engine.inputs.pin import lowers
-from spark.engine.inputs.snapshot import NO_RECORD, within
 from spark.engine.log import commit
 from spark.engine.log.commit import until_committed
 from spark.engine.log.position import Release
@@ -42,25 +41,26 @@ from spark.engine.offsets import TopicOffsets
 from spark.engine.ports import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from spark.engine.log.position import Position
-    from spark.engine.log.stored_table import Commit
     from spark.engine.ports import Lakehouse, Ports
     from spark.topology.topology import Source, Topology
 
 NEVER, UNTIMED, ALWAYS = -(2**63), 1 - 2**63, 2**63 - 1
 """Microseconds: before every record; the time reached at a record without an event time so far; after every record."""
 
-PLACED = pa.schema([(name, pa.int64()) for name in ("_partition", "_offset", "_batch", "_reached")])
+FIRST_LOOK = 1_000  # offsets of a partition that a search reads first; then twice as many each time
+CHUNK = 100_000  # offsets of all partitions together that are read at once, at least
+
 REACHED = """
-SELECT _partition, _offset, _batch, max(CASE WHEN _error IS NULL THEN _timestamp END)
-    OVER (PARTITION BY _partition ORDER BY _offset ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _reached
-FROM landing WHERE {where}
+_partition, greatest(_carry, max(_time) OVER (
+    PARTITION BY _partition ORDER BY _offset ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)) AS _reached
 """
-NEWEST = """
-SELECT _partition, max(_timestamp) AS _reached FROM landing WHERE _error IS NULL AND ({where}) GROUP BY _partition
-"""
+"""The time reached at a record, of what was reached before (`_carry`) and the records so far."""
+TIME = "CASE WHEN _error IS NULL THEN CAST(_timestamp AS BIGINT) END"
+"""The event time of a record in microseconds since 1970; null if it has none, or is in quarantine."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +83,78 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class _Records:
+    """The records of a landing between two offsets of each partition. Queries return numbers, never all records."""
+
+    landing: DeltaTable
+    since: Mapping[int, int]
+    until: Mapping[int, int]
+    batch: int = 0
+    """The batch that has the first of these records, or an earlier one."""
+
+    def within(self, since: Mapping[int, int], until: Mapping[int, int]) -> _Records:
+        """Return those between other offsets; a partition that is in neither has none."""
+        return replace(self, since=since, until=until)
+
+    def select(self, columns: str, more: str = "", carry: Mapping[int, int] | None = None) -> pa.Table:
+        """Return the rows of a query; `carry` has a number for each partition. The partitions are joined as rows.
+
+        A condition for each would nest too deeply with some thousand of them.
+        """
+        carry = carry or {}
+        ranges = [
+            (partition, self.since.get(partition, 0), end, carry.get(partition, NEVER + 1))
+            for partition, end in self.until.items()
+            if self.since.get(partition, 0) < end
+        ]
+        if not ranges:
+            return pa.table({})
+        values = ", ".join(f"({p}, {since}, {until}, {carried})" for p, since, until, carried in ranges)
+        least, most = min(since for _, since, _, _ in ranges), max(until for _, _, until, _ in ranges)
+        bounds = f"_batch >= {self.batch} AND _offset >= {least} AND _offset < {most}"  # by these, files are skipped
+        query = (
+            f"SELECT {columns} FROM (SELECT *, {TIME} AS _time FROM landing WHERE {bounds}) AS landing "
+            f"JOIN (VALUES {values}) AS ranges (_of, _since, _until, _carry) ON _partition = _of "
+            f"WHERE _offset >= _since AND _offset < _until {more}"
+        )
+        return pa.table(QueryBuilder().register("landing", self.landing).execute(query).read_all())
+
+    def by_partition(self, aggregate: str, where: str = "true") -> dict[int, Any]:
+        """Return an aggregate of some records by partition; a partition without such records, or with null, lacks."""
+        rows = self.select(f"_partition, {aggregate} AS _found", f"AND ({where}) GROUP BY _partition").to_pylist()
+        return {row["_partition"]: row["_found"] for row in rows if row["_found"] is not None}
+
+    def first_beyond(self, time: int) -> dict[int, int]:
+        """Return, by partition, the offset of the first record that reaches more than a time; none if none does."""
+        found: dict[int, int] = {}
+        if time == ALWAYS:
+            return found
+        left, size = (
+            {p: self.since.get(p, 0) for p, end in self.until.items() if self.since.get(p, 0) < end},
+            FIRST_LOOK,
+        )
+        while left:
+            ends = {partition: min(offset + size, self.until[partition]) for partition, offset in left.items()}
+            here = self.within(left, ends)
+            found |= here.by_partition("min(_offset)", f"_time > {time}" if time > NEVER else "true")
+            left = {p: end for p, end in ends.items() if p not in found and end < self.until[p]}
+            size *= 2
+        return found
+
+
+@dataclass(frozen=True)
 class _Backlog:
-    """The records of a landing after the last cut, each with the time reached at it."""
+    """The records of a landing after the last cut. Each has the time reached at it: the greatest so far."""
 
     source: Source
     topic: str
     """`<cluster id>/<topic>`, the key of a cut."""
     end: TopicOffsets
-    records: pa.Table
+    records: _Records
     seen: dict[int, int]
     """The newest time of each partition up to the last cut, in microseconds since 1970."""
-    commits: Iterator[Commit]
-    """The commits of the landing, newest first."""
+    landing: StoredTable
+    cuts: dict[int, TopicOffsets] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def newest(self) -> dict[int, int]:
@@ -103,21 +163,24 @@ class _Backlog:
 
     def times(self, until: int) -> dict[int, int]:
         """Return the newest time of each partition up to a cut, in microseconds since 1970."""
-        records = self.records.filter(pc.less_equal(self.records["_reached"], until))
-        timed = records.filter(pc.greater(records["_reached"], UNTIMED))
-        return _later(_by_partition(timed, "_reached", "max"), self.seen)
+        taken = self.records.within(self.records.since, self.cut(until).offsets)
+        return _later(taken.by_partition("max(_time)"), self.seen)
 
     def landed_at(self, batch: int) -> int:
         """Return when a batch was landed, in milliseconds since 1970; 0 if the log no longer has its commit."""
-        return next((commit.at for commit in self.commits if commit.position.n <= batch), 0)
+        commit = self.landing.commit(batch)
+        return 0 if commit is None else commit.at
 
-    def beyond(self, until: int) -> pa.Table:
+    def beyond(self, until: int) -> _Records:
         """Return the records after a cut."""
-        return self.records.filter(pc.greater(self.records["_reached"], until))
+        return self.records.within(self.cut(until).offsets, self.records.until)
 
     def cut(self, until: int) -> TopicOffsets:
         """Return the end of the longest prefix of every partition whose times do not exceed `until`."""
-        return replace(self.end, offsets={**self.end.offsets, **_by_partition(self.beyond(until), "_offset", "min")})
+        if until not in self.cuts:
+            offsets = {**self.end.offsets, **self.records.first_beyond(until)}
+            self.cuts[until] = replace(self.end, offsets=offsets)
+        return self.cuts[until]
 
 
 @dataclass(frozen=True)
@@ -191,29 +254,54 @@ def _released(topology: Topology, backlogs: list[_Backlog], run: str, now: int) 
     enforced: list[str] = []
     for group in groups:
         until = min(end, group.until(now))
-        if any(one.beyond(group.frontier).num_rows > one.beyond(until).num_rows for one in group.backlogs):
+        if any(one.cut(group.frontier).is_before(one.cut(until)) for one in group.backlogs):
             enforced += [one.topic for one in group.backlogs]
         for one in group.backlogs:
-            cut[one.topic], times[one.topic] = one.cut(until), one.times(until)
-    return Release(run, cut, times if topology.settings.max_task_idle_ms > 0 else {}, tuple(enforced))
+            cut[one.topic] = one.cut(until)
+            if topology.settings.max_task_idle_ms > 0:
+                times[one.topic] = one.times(until)
+    return Release(run, cut, times, tuple(enforced))
 
 
 def _slice(limit: int | None, groups: list[_Group], now: int) -> int:
     """Return the latest time up to which steps may read at most `limit` records, but at least the earliest one."""
     if limit is None:
         return ALWAYS
-    may_go = [
-        reached.filter(pc.less_equal(reached, group.until(now)))
-        for group in groups
-        for one in group.backlogs
-        for reached in one.records["_reached"].chunks
-    ]
-    reached = pa.chunked_array(may_go, pa.int64()).combine_chunks().sort()
-    if len(reached) <= limit:
+    first = _first(limit + 1, [(one.records, group.until(now)) for group in groups for one in group.backlogs])
+    if len(first) <= limit:
         return ALWAYS
-    first_left: int = reached[limit].as_py()
-    last_taken: int | None = pc.max(reached.filter(pc.less(reached, first_left))).as_py()
+    first_left: int = first[limit].as_py()
+    last_taken: int | None = pc.max(first.filter(pc.less(first, first_left))).as_py()
     return first_left if last_taken is None else last_taken
+
+
+def _first(count: int, backlogs: list[tuple[_Records, int]]) -> pa.Array:
+    """Return the earliest `count` times that are reached by records, each up to the time beside them, in order.
+
+    Every partition is read from its beginning, a piece at a time, until no later record of it can be among them.
+    """
+    first = pa.array([], pa.int64())
+    left = [{p: records.since.get(p, 0) for p in records.until} for records, _ in backlogs]
+    reached: list[dict[int, int]] = [{} for _ in backlogs]
+    while partitions := sum(map(len, left)):
+        size = -(-max(CHUNK, 2 * count) // partitions)
+        for number, (records, until) in enumerate(backlogs):
+            ends = {p: min(offset + size, records.until[p]) for p, offset in left[number].items()}
+            rows = records.within(left[number], ends).select(REACHED, carry=reached[number])
+            left[number] = {p: end for p, end in ends.items() if end < records.until[p]}
+            if rows.num_rows == 0:
+                continue
+            times = rows["_reached"].combine_chunks()
+            first = pa.concat_arrays([first, times.filter(pc.less_equal(times, until))]).sort()[:count]
+            newest = rows.group_by("_partition").aggregate([("_reached", "max")])
+            reached[number] |= dict(
+                zip(newest["_partition"].to_pylist(), newest["_reached_max"].to_pylist(), strict=True)
+            )
+        enough = first[-1].as_py() if len(first) == count else ALWAYS
+        for number, (_, until) in enumerate(backlogs):
+            so_far = reached[number]
+            left[number] = {p: o for p, o in left[number].items() if enough > so_far.get(p, NEVER) <= until}
+    return first
 
 
 def _groups(topology: Topology, backlogs: list[_Backlog]) -> list[_Group]:
@@ -235,16 +323,23 @@ def _held(backlogs: tuple[_Backlog, ...], idle: int) -> _Group:
     seen = {(one.source.topic, p): one.newest.get(p, NEVER) for one in backlogs for p in one.end.offsets}
     frontier = min(seen.values(), default=ALWAYS)
     held = {one.source.topic: one.beyond(frontier) for one in backlogs}
-    reached = [pc.min(records["_reached"]).as_py() for records in held.values() if records.num_rows > 0]
+    # The first record that is held back of a partition has the earliest time reached of those.
+    reached = [
+        UNTIMED if time is None else time
+        for records in held.values()
+        for time in records.select("first_value(_time ORDER BY _offset) AS _time", "GROUP BY _partition")
+        .to_pydict()
+        .get("_time", [])
+    ]
     if not reached:
         return _Group(backlogs)
     waits_for = tuple(f"{topic}-{partition}" for (topic, partition), newest in seen.items() if newest < min(reached))
-    oldest = ((one, pc.min(held[one.source.topic]["_batch"]).as_py()) for one in backlogs)
+    oldest = ((one, min(held[one.source.topic].by_partition("min(_batch)").values(), default=None)) for one in backlogs)
     since = min(one.landed_at(batch) for one, batch in oldest if batch is not None)
     found = (
         Waiting(topic, partition, count, waits_for, since, since + idle)
         for topic, records in held.items()
-        for partition, count in sorted(_by_partition(records, "_offset", "count").items())
+        for partition, count in sorted(records.by_partition("count(*)").items())
     )
     return _Group(backlogs, frontier, tuple(found))
 
@@ -274,43 +369,19 @@ def _backlog(
     released = {} if was is None or topic not in was.cut else was.cut[topic].offsets
     cuts = [released, *(position.cut[topic].offsets for position in stepped if topic in position.cut)]
     base = {p: min(last, max(cut.get(p, 0) for cut in cuts)) for p, last in end.offsets.items()}
-    landing = DeltaTable(stored.path, version=state.version)
+    # Records beyond an offset landed in the first commit that went beyond it, or later.
+    first = stored.oldest_commit(lambda position: replace(end, offsets=base).is_before(position.cut[topic]))
+    batch = 0 if first is None or stored.commit(first.position.n - 1) is None else first.position.n
+    records = _Records(DeltaTable(stored.path, version=state.version), base, end.offsets, batch)
+    if source.kind == "global_table":
+        return _Backlog(source, topic, end, records.within({}, {}), {}, stored)
     seen: dict[int, int] = {}
-    if idle > 0 and source.kind != "global_table":
+    if idle > 0:
         known = None if was is None else was.times.get(topic)
-        seen = _newest(landing, {}, base) if known is None else _later(known, _newest(landing, released, base))
-    records = PLACED.empty_table() if source.kind == "global_table" else _placed(landing, base, end.offsets)
-    return _Backlog(source, topic, end, records, seen, stored.commits())
-
-
-def _placed(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> pa.Table:
-    """Return the records between two offsets, each with the time that its partition reached at it (`PLACED`)."""
-    where = within(since, until)
-    if where == NO_RECORD:
-        return PLACED.empty_table()
-    records = _query(landing, REACHED.format(where=where))
-    return records.set_column(3, "_reached", pc.fill_null(records["_reached"], UNTIMED)).cast(PLACED)
-
-
-def _newest(landing: DeltaTable, since: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
-    """Return the newest time of every partition between two offsets, in microseconds since 1970."""
-    where = within(since, until)
-    if where == NO_RECORD:
-        return {}
-    return _by_partition(_query(landing, NEWEST.format(where=where)).drop_null(), "_reached", "max")
-
-
-def _query(landing: DeltaTable, query: str) -> pa.Table:
-    """Return the rows of a query over `landing`, with `_reached` in microseconds since 1970."""
-    found = pa.table(QueryBuilder().register("landing", landing).execute(query).read_all())
-    times = found["_reached"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    return found.set_column(found.schema.get_field_index("_reached"), "_reached", times)
+        earlier = replace(records.within({} if known is None else released, base), batch=0)
+        seen = _later(known or {}, earlier.by_partition("max(_time)"))
+    return _Backlog(source, topic, end, records, seen, stored)
 
 
 def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
     return {p: max(one.get(p, NEVER), other.get(p, NEVER)) for p in sorted(one.keys() | other.keys())}
-
-
-def _by_partition(records: pa.Table, column: str, aggregate: str) -> dict[int, int]:
-    found = records.group_by("_partition").aggregate([(column, aggregate)])
-    return dict(zip(found["_partition"].to_pylist(), found[f"{column}_{aggregate}"].to_pylist(), strict=True))

@@ -24,9 +24,9 @@ from spark.topology.nodes import Scan
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, Row
 
     from spark.topology.nodes import Node
 
@@ -46,6 +46,9 @@ record inside the span (microseconds; null for a record from before the span). T
 
 IDENTITY = ("_topic", "_partition", "_offset", "_ordinal")
 """The columns that identify a record of a stream."""
+
+KINDS = {"tinyint": int, "smallint": int, "int": int, "bigint": int, "string": str}
+"""By type of a column, the type in Python of the literals it is compared with."""
 
 ALL = None
 """Every key."""
@@ -88,6 +91,9 @@ class Span(Protocol):
 
     def is_empty(self, frame: DataFrame) -> bool:
         """True if a frame from `keep` has no rows; false if it is not computed yet."""
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[Row] | None:
+        """The rows of `keys`, if they are few and an input of the node is large; None if literals would not pay."""
 
     def has_changes(self, scan: Scan) -> bool:
         """True if the input changed in the span."""
@@ -246,6 +252,21 @@ def at_keys(frame: DataFrame, keys: DataFrame | None, key: Iterable[str]) -> Dat
 def semi_join(frame: DataFrame, keys: DataFrame, key: Iterable[str], broadcast: bool) -> DataFrame:
     """The rows of a frame at some keys; `broadcast` sends the keys to every task."""
     return frame.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
+
+
+def at_literals(frame: DataFrame, keys: Sequence[Row] | None, key: Sequence[str]) -> DataFrame:
+    """The rows of a frame whose key columns have values of `keys`, each column by itself; all rows if `keys` is None.
+
+    Other rows may be among them. Delta and Parquet skip files and pages by literals, as they do not by a join.
+    """
+    if keys is None:
+        return frame
+    types = dict(frame.dtypes)
+    for number, name in enumerate(key):
+        values = {row[number] for row in keys} - {None}
+        if all(type(value) is KINDS.get(types[name]) for value in values):
+            frame = frame.where(col(name).isin(sorted(values)) if values else "false")
+    return frame
 
 
 def or_absent(keys: DataFrame, existing: DataFrame, node: Node) -> DataFrame:

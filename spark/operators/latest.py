@@ -25,6 +25,7 @@ from spark.operators.algebra import (
     Snapshot,
     Span,
     at_keys,
+    at_literals,
     cols,
     dropped,
     dropped_with_upstream,
@@ -54,7 +55,8 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
     if earlier is not None:
         return newest(latest, new.unionByName(semi_join(earlier, keys, latest.key, span.is_small)))
-    return newest(latest, semi_join(history(latest.source, span.after), keys, latest.key, span.is_small))
+    records = at_literals(history(latest.source, span.after), span.few(keys, latest.source), latest.key)
+    return newest(latest, semi_join(records, keys, latest.key, span.is_small))
 
 
 @rows.register(Latest)

@@ -19,6 +19,7 @@ from spark.operators.algebra import (
     ALL,
     PLACED,
     PRESENT,
+    at_literals,
     col,
     cols,
     dropped,
@@ -55,7 +56,8 @@ def _(lookup: Lookup, span: Span) -> DataFrame:
     events = emit(lookup.left, span).where("NOT _deleted").alias("left").select("*", *on)
     new = new_records(lookup.as_of, span) if lookup.as_of is not None else None
     right = rows(lookup.right, ALL, span.after if lookup.as_of is None else span.before)
-    pairs = looked_up(lookup, events, right)
+    keys = events.select(*(F.col(f"_on{i}").alias(name) for i, name in enumerate(lookup.right.key))).distinct()
+    pairs = looked_up(lookup, events, at_literals(right, span.few(keys, lookup.right), lookup.right.key))
     if new is not None and lookup.as_of is not None:
         new = without_superseded(lookup.right, new, overlapping_records(lookup.as_of, span))
         pairs = as_of(lookup, pairs, as_changes(lookup.right, new))

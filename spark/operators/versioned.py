@@ -33,6 +33,7 @@ from spark.operators.algebra import (
     OURS,
     PLACED,
     PRESENT,
+    at_literals,
     col,
     cols,
     emit,
@@ -155,7 +156,8 @@ def older_versions(
     keys = span.keep(uncertain.select(*(F.col(on).alias(name) for on, name in key_pairs(lookup))).dropna().distinct())
     if span.is_empty(keys):
         return None
-    records = semi_join(history(lookup.as_of, span.before), keys, lookup.right.key, span.is_small)
+    older = at_literals(history(lookup.as_of, span.before), span.few(keys, lookup.as_of), lookup.right.key)
+    records = semi_join(older, keys, lookup.right.key, span.is_small)
     return as_versions(lookup, as_changes(lookup.right, records))
 
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -32,7 +30,7 @@ from spark.topology.errors import Place
 from spark.topology.sql.ddl import fields, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
@@ -185,12 +183,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
     plain = (F.locate("}", F.col(text)) == F.length(text)) & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
     one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
-    fits = F.lit(True)
-    for column in columns:
-        fits &= F.coalesce(_fits(text, F.col(f"{parsed}.{quoted(column.name)}"), column), F.lit(True))
+    fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
+    misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
     return ~(
         F.col(parsed).isNotNull()
-        & fits
+        & ~misfits
         & F.startswith(text, F.lit("{"))
         & F.endswith(text, F.lit("}"))
         & F.col(f"{parsed}.{CORRUPT}").isNull()
@@ -251,7 +248,7 @@ def _any(kind: str, value: Expression, is_wrong: Callable[[str, Expression], Exp
         return F.exists(F.map_values(value), lambda entry: _any(kind[len("map<string,") : -1], entry, is_wrong))
     if kind.startswith("struct<"):
         parts = [_any(str(f.type), value[f.name], is_wrong) for f in fields(kind, Place(kind, None)) if f.type]
-        return reduce(or_, (F.coalesce(part, F.lit(False)) for part in parts))
+        return _some([F.coalesce(part, F.lit(False)) for part in parts])
     return is_wrong(kind, value)
 
 
@@ -287,12 +284,12 @@ def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
     """True if the value holds another key than the key; a null or missing field does not count."""
     of_key = dict(zip((column.name.lower() for column in consumed.key), key, strict=True))
     found = [_field("_vo", column) != of_key[column.name.lower()] for column in consumed.again]
-    return F.coalesce(reduce(or_, found, F.lit(False)), F.lit(False))
+    return F.coalesce(_some(found), F.lit(False))
 
 
 def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     """True if a decimal or a time is finer than its type. Spark cuts excess digits, so two keys could become one."""
-    found = F.lit(False)
+    found = []
     for column in columns:
         leaves = list(LEAF.finditer(str(column.type)))
         scales = [int(leaf["scale"]) for leaf in leaves if leaf["scale"] is not None]
@@ -300,8 +297,19 @@ def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         patterns += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
         if patterns:
             value = F.col(f"{parsed}.{quoted(column.name)}")
-            found |= _has_error(text, value, column, "|".join(patterns), _finer)
-    return found
+            found.append(_has_error(text, value, column, "|".join(patterns), _finer))
+    return _some(found)
+
+
+def _some(conditions: Sequence[Expression]) -> Expression:
+    """True if one of the conditions is, and false without any.
+
+    Half of them OR the other half: as a chain, those of 50 columns are nested more deeply than Spark Connect takes.
+    """
+    if len(conditions) < 2:
+        return conditions[0] if conditions else F.lit(False)
+    middle = len(conditions) // 2
+    return _some(conditions[:middle]) | _some(conditions[middle:])
 
 
 def _within(number: Expression, places: int) -> Expression:

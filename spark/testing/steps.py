@@ -9,11 +9,9 @@ from spark.engine.inputs.stream_time import Clock
 from spark.engine.land import landed
 from spark.engine.publishing.feed import encoded, net, ordered
 from spark.engine.publishing.position import PublishedPosition
-from spark.engine.tick import AT_ONCE
 
 __all__ = [
     "Clock",
-    "AT_ONCE",
     "Counted",
     "PublishedPosition",
     "stored_records",

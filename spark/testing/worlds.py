@@ -322,6 +322,9 @@ class Worlds:
         """Whether a frame has no rows, if it is computed."""
         return depth(self.plan) > DEEP and frame.isEmpty()
 
+    def few(self, keys: DataFrame, node: Node) -> None:  # the protocol's
+        """None: no table is large."""
+
     def has_changes(self, scan: Scan) -> bool:
         """True if a batch changed the input, or may have advanced its stream time."""
         return scan.table in self.timed or self.frames.has_changes(scan.table)

@@ -59,6 +59,8 @@ def row(
 class NoEngine:
     """An engine that must not be needed."""
 
+    width = 2
+
     def session(self) -> SparkSession:
         """Fail."""
         raise AssertionError("an idle tick opened an engine session")

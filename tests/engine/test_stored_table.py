@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ from spark.engine.offsets import TopicOffsets
 from tests.engine.logs import Entry, appended, created, merged, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from resources.engine import Engine
 
 NAME = "shop/items"
@@ -27,6 +31,13 @@ NAME = "shop/items"
 def at(n: int, epoch: str = "one", data_version: int = 0) -> Position:
     """The position of the n-th commit."""
     return Position(NAME, epoch, n, run="run", cut={}, inputs={}, data_version=data_version)
+
+
+def clean_up(path: str, oldest: int) -> None:
+    """Remove the log before a version, as Delta does behind a checkpoint."""
+    DeltaTable(path).create_checkpoint()
+    for version in range(oldest):
+        os.remove(f"{path}/_delta_log/{version:020}.json")
 
 
 def test_a_position_is_read_back_as_it_was_written() -> None:
@@ -148,62 +159,198 @@ def test_a_log_that_no_longer_holds_the_span_is_refused(tmp_path: Path) -> None:
     commits = (appended(at(n, data_version=n - 1), 1) for n in range(1, 6))
     path = write(str(tmp_path / "items"), created(at(0)), *commits)
     assert len(StoredTable(NAME, path).changed_versions(since=2, until=5)) == 3
-    # What a clean-up leaves: the newest files, and a history that begins with them.
-    kept = [DeltaTable(path).history(2)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
-        assert len(StoredTable(NAME, path).changed_versions(since=3, until=5)) == 2
-        with pytest.raises(ChangesExpired, match=r"begins at version 4: it does not say what changed since version 2$"):
-            StoredTable(NAME, path).changed_versions(since=2, until=5)
+    clean_up(path, oldest=4)
+    assert len(StoredTable(NAME, path).changed_versions(since=3, until=5)) == 2
+    with pytest.raises(ChangesExpired, match=r"begins at version 4: it does not say what changed since version 2$"):
+        StoredTable(NAME, path).changed_versions(since=2, until=5)
 
 
 def test_a_log_that_lost_only_commits_without_a_change_tells_all(tmp_path: Path) -> None:
     later = (appended(at(n, data_version=1), n // 5) for n in range(2, 6))
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *later)
-    kept = [DeltaTable(path).history(2)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeltaTable, "history", lambda _self, _limit=None: kept[0])
-        assert [found.version for found in StoredTable(NAME, path).changed_versions(since=1, until=5)] == [5]
-        with pytest.raises(ChangesExpired, match="begins at version 4"):
-            StoredTable(NAME, path).changed_versions(since=0, until=5)
+    clean_up(path, oldest=4)
+    assert [found.version for found in StoredTable(NAME, path).changed_versions(since=1, until=5)] == [5]
+    with pytest.raises(ChangesExpired, match="begins at version 4"):
+        StoredTable(NAME, path).changed_versions(since=0, until=5)
 
 
-def test_a_commit_between_two_looks_at_a_log_shifts_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), appended(at(2), 5))
-    later = write(str(tmp_path / "later"), created(at(0)), appended(at(1), 5), appended(at(2), 5), appended(at(3), 5))
-    history = DeltaTable.history
-
-    def overtaken(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-        name = "_delta_log/00000000000000000003.json"
-        shutil.copy(Path(later) / name, Path(path) / name)
-        return history(table, limit)
-
-    monkeypatch.setattr(DeltaTable, "history", overtaken)
-    assert [
-        (found.version, found.position) for found in StoredTable(NAME, path).changed_versions(since=1, until=2)
-    ] == [(2, at(2))]
-    state = StoredTable(NAME, path).state()
-    assert state is not None
-    assert (state.version, state.data_version, state.position) == (3, 3, at(3))
-
-
-def test_a_long_log_is_read_to_its_end_while_others_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at all of it that starts over whenever somebody committed would never end on a busy table."""
-    count = 3 * delta_log.PAGE
+def test_a_log_is_read_while_others_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 60
     path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 5) for n in range(1, count)))
-    busy = iter(range(count, 2 * count))
-    later = write(str(tmp_path / "later"), created(at(0)), *(appended(at(n), 5) for n in range(1, 2 * count)))
-    history = DeltaTable.history
+    later = write(str(tmp_path / "later"), created(at(0)), *(appended(at(n), 5) for n in range(1, 1_000)))
+    busy, read = iter(range(count, 1_000)), delta_log._commit_info
 
-    def overtaken(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-        if limit is None:
-            name = f"_delta_log/{next(busy):020}.json"
-            shutil.copy(Path(later) / name, Path(path) / name)
-        return history(table, limit)
+    def overtaken(table: str, version: int) -> str | None:
+        name = f"_delta_log/{next(busy):020}.json"
+        shutil.copy(Path(later) / name, Path(path) / name)
+        return read(table, version)
 
-    monkeypatch.setattr(DeltaTable, "history", overtaken)
-    found = [(one.version, one.position.n) for one in StoredTable(NAME, path).commits()]
-    assert found == [(n, n) for n in range(count - 1, 0, -1)]
+    table = StoredTable(NAME, path)
+    monkeypatch.setattr(delta_log, "_commit_info", overtaken)
+    found = table.changed_versions(since=1, until=2)
+    assert [(one.version, one.position) for one in found] == [(2, at(2))]
+    state = table.state()
+    assert state is not None
+    assert state.version == state.data_version == state.position.n >= count
+    commits = [(one.version, one.position.n) for one in table.commits()]
+    assert commits == [(n, n) for n in range(len(commits), 0, -1)]
+
+
+def _is_from(n: int, position: Position) -> bool:
+    return position.n >= n
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many tables were opened, and how many commits were read."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> None:
+        def counting(*arguments: object) -> object:
+            counts[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(delta_log, function.__name__, counting)
+
+    counted("opened", delta_log._opened)
+    counted("commits", delta_log._commit_info)
+    return counts
+
+
+QUIET = 3_000
+"""Commits of ours without a changed row."""
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Write the log of a table that was quiet for many commits; `others` are commits of somebody else in between."""
+    logs: dict[tuple[int, ...], str] = {}
+
+    def written(*others: int) -> str:
+        if others not in logs:
+            path = str(tmp_path_factory.mktemp("quiet") / "items")
+            entries, n = [created(at(0)), appended(at(1), 5)], 1
+            while len(entries) < QUIET:
+                foreign = len(entries) in others
+                n += not foreign
+                entries.append(Entry("OPTIMIZE") if foreign else appended(at(n, data_version=1), 0))
+            logs[others] = write(path, *entries, appended(at(n + 1, data_version=1), 1))
+        return logs[others]
+
+    return written
+
+
+@pytest.mark.parametrize("others", [(), (500,), (3, 1_000, 1_001, QUIET - 1)])
+def test_what_changed_in_a_long_quiet_log_is_found_in_a_few_reads(
+    quiet: Callable[..., str], reads: Counter[str], others: tuple[int, ...]
+) -> None:
+    table = StoredTable(NAME, quiet(*others))
+    assert [found.version for found in table.changed_versions(since=0, until=QUIET)] == [QUIET, 1]
+    assert table.changed_versions(since=1, until=QUIET - 1) == []
+    assert table.latest_equivalent_version(1) == QUIET - 1
+    assert [commit.version for commit in table.changing_commits()] == [QUIET, 1]
+    assert reads["commits"] < 30 + 80 * len(others)
+
+
+def test_a_pin_that_did_not_move_reads_no_commit(quiet: Callable[..., str], reads: Counter[str]) -> None:
+    assert StoredTable(NAME, quiet()).changed_versions(since=1, until=1) == []
+    assert reads["commits"] == 0
+
+
+def test_a_change_by_others_while_a_quiet_step_was_computed_is_found(tmp_path: Path) -> None:
+    """The step read the table before the change, so its position says that version 1 was the last that changed."""
+    steps = [appended(at(n, data_version=1), 0) for n in range(2, 100)]
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *steps[:50], Entry("UPDATE"), *steps[50:])
+    found = StoredTable(NAME, path).changed_versions(since=1, until=100)
+    assert found == [ChangedVersion(52, None, None)]
+
+
+def test_the_oldest_commit_for_which_something_holds_is_found_by_halves(
+    quiet: Callable[..., str], reads: Counter[str]
+) -> None:
+    table = StoredTable(NAME, quiet(3, 1_000))
+    all_commits = list(table.commits())
+    for n in (1, 2, 3, 700, 1_000, QUIET - 3, QUIET - 2):
+        reads.clear()
+        found = table.oldest_commit(partial(_is_from, n))
+        assert found == next(commit for commit in all_commits if commit.position.n == n)
+        assert reads["commits"] < 50
+    assert table.oldest_commit(lambda position: position.n > QUIET) is None
+    assert table.oldest_commit(lambda _: True) == all_commits[-1]
+
+
+def test_a_table_is_opened_once_and_then_read_on(tmp_path: Path, reads: Counter[str]) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5))
+    later = write(
+        str(tmp_path / "later"),
+        created(at(0)),
+        appended(at(1), 5),
+        appended(at(2), 5),
+        Entry("SET TBLPROPERTIES", position=at(0, "two"), anchor=at(0, "two")),
+        appended(at(1, "two"), 5),
+    )
+    table = StoredTable(NAME, path)
+    assert table.state() is not None
+    reads.clear()
+    for version in (2, 3, 4):
+        shutil.copy(f"{later}/_delta_log/{version:020}.json", f"{path}/_delta_log")
+        assert table.state() == StoredTable(NAME, later).state() if version == 4 else table.version() == version
+    assert reads["opened"] == 1, "the other table"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 9])
+def test_a_table_that_was_created_again_is_opened_again(tmp_path: Path, length: int) -> None:
+    path = str(tmp_path / "items")
+    table = StoredTable(NAME, write(path, created(at(0)), appended(at(1), 5), appended(at(2), 5)))
+    before = table.state()
+    shutil.rmtree(path)
+    assert table.state() is None
+    entries = [created(at(0, "new")), *(appended(at(n, "new"), 7) for n in range(1, length))]
+    write(path, *entries, table_id="10000000-0000-4000-8000-000000000000")
+    after = table.state()
+    assert before is not None
+    assert after is not None
+    assert (after.id, after.position) == ("10000000-0000-4000-8000-000000000000", at(length - 1, "new"))
+
+
+def test_a_copy_that_was_put_back_is_opened_again(tmp_path: Path) -> None:
+    """It has the same id, and maybe more commits than the table had."""
+    path, copy = tmp_path / "items", tmp_path / "copy"
+    table = StoredTable(NAME, write(str(path), created(at(0)), appended(at(1), 5)))
+    shutil.copytree(path, copy)
+    other = write(str(tmp_path / "other"), created(at(0)), appended(at(1), 5), *[appended(at(2), 1)] * 3)
+    shutil.copy(f"{other}/_delta_log/{2:020}.json", path / "_delta_log")
+    assert table.version() == 2
+    shutil.rmtree(path)
+    shutil.copytree(copy, path)
+    assert table.version() == 1
+    assert table.state() is not None
+    other = write(str(tmp_path / "more"), created(at(0)), appended(at(1), 5), appended(at(2), 7), appended(at(3), 7))
+    for version in (2, 3):
+        shutil.copy(f"{other}/_delta_log/{version:020}.json", path / "_delta_log")
+    state = table.state()
+    assert state is not None
+    assert (state.version, state.position, state.metrics["numOutputRows"]) == (3, at(3), 7)
+
+
+def test_a_table_is_read_on_after_its_log_was_cleaned_up(tmp_path: Path) -> None:
+    later = write(str(tmp_path / "later"), created(at(0)), *(appended(at(n), 5) for n in range(1, 9)))
+    path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 5) for n in range(1, 4)))
+    table = StoredTable(NAME, path)
+    assert table.version() == 3
+    shutil.rmtree(path)
+    shutil.copytree(later, path)
+    clean_up(path, oldest=6)
+    state = table.state()
+    assert state is not None
+    assert (state.version, state.position) == (8, at(8))
+
+
+def test_an_object_store_is_read_as_a_folder_is(tmp_path: Path) -> None:
+    path = write(str(tmp_path / "items"), created(at(0)), *(appended(at(n), 5) for n in range(1, 70)))
+    here, there = StoredTable(NAME, path), StoredTable(NAME, f"file://{path}")
+    assert there.state() == here.state()
+    assert list(there.commits()) == list(here.commits())
 
 
 def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Path) -> None:
@@ -215,7 +362,7 @@ def test_a_change_by_others_belongs_to_the_commit_of_ours_before_it(tmp_path: Pa
 
 
 def test_the_position_is_found_behind_any_number_of_foreign_commits(tmp_path: Path) -> None:
-    foreign = [Entry("OPTIMIZE")] * (3 * delta_log.PAGE)
+    foreign = [Entry("OPTIMIZE")] * 60
     path = write(str(tmp_path / "items"), created(at(0)), appended(at(1), 5), *foreign)
     state = StoredTable(NAME, path).state()
     assert state is not None

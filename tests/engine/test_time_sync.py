@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from spark.engine import time_sync
 from spark.engine.audit import audit
 from spark.engine.ports import Ports
 from spark.engine.step import step
@@ -17,7 +20,8 @@ from tests.support import lake
 from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from resources.kafka import Kafka
 
@@ -208,3 +212,77 @@ def test_records_wait_for_an_empty_partition_until_their_deadline(
     assert (late.failed, late.held) == ({}, [])
     assert taken() == 5 + 7 + 10 + 10 + 11 + 20 + 6 + 11
     assert lake.state(ports, made, "counted").position.enforced == 1
+
+
+TIMED = pa.schema(
+    [
+        ("_timestamp", pa.timestamp("us", "UTC")),
+        ("_error", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_batch", pa.int64()),
+    ]
+)
+
+
+def forged(path: Path, rows: Sequence[tuple[int | None, bool, int, int, int]]) -> time_sync._Records:
+    """A landing of some records: time, whether it is in quarantine, partition, offset, batch; not in their order."""
+    columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
+    columns[1] = ["broken" if broken else None for broken in columns[1]]
+    data = {name: pa.array(column, TIMED.field(name).type) for name, column in zip(TIMED.names, columns, strict=True)}
+    write_deltalake(str(path), pa.table(data))
+    ends: dict[int, int] = {}
+    for _, _, partition, offset, _ in rows:
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+    return time_sync._Records(DeltaTable(str(path)), {}, ends)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_slice_takes_is_what_all_records_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Read in pieces of a few offsets, with gaps between them."""
+    monkeypatch.setattr(time_sync, "FIRST_LOOK", 3)
+    monkeypatch.setattr(time_sync, "CHUNK", 7)
+    rng = random.Random(seed)
+    rows = [
+        (None if rng.random() < 0.1 else rng.randrange(40) + offset, rng.random() < 0.1, partition, offset, 1)
+        for partition in range(3)
+        for offset in range(60)
+        if rng.random() < 0.7 or offset > 50
+    ]
+    records = forged(tmp_path / "landing", rng.sample(rows, len(rows)))
+    reached: dict[tuple[int, int], int] = {}
+    for partition in range(3):
+        so_far = time_sync.UNTIMED
+        for at, broken, _, offset, _ in [row for row in rows if row[2] == partition]:
+            so_far = so_far if at is None or broken else max(so_far, at)
+            reached[partition, offset] = so_far
+    for until in (time_sync.NEVER, *range(0, 100, 3), time_sync.ALWAYS):
+        beyond = [place for place, time in reached.items() if time > until]
+        cut = {partition: min(offset for p, offset in beyond if p == partition) for partition, _ in beyond}
+        assert records.first_beyond(until) == cut
+        for count in (1, 2, 20, 60, 1_000):
+            times = sorted(time for time in reached.values() if time <= until)[:count]
+            assert time_sync._first(count, [(records, until)]).to_pylist() == times
+
+
+def test_six_thousand_partitions_are_sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition for each of them was nested more deeply than a query can be; and only a slice is read."""
+    partitions, each = 6_000, 200
+    rows = [
+        (offset * 10 + partition % 7, False, partition, offset, 1)
+        for partition in range(partitions)
+        for offset in range(each)
+    ]
+    records, read = forged(tmp_path / "landing", rows), []
+    select = time_sync._Records.select
+
+    def counted(*arguments: Any, **options: Any) -> pa.Table:
+        read.append(select(*arguments, **options))
+        return read[-1]
+
+    monkeypatch.setattr(time_sync._Records, "select", counted)
+    first = time_sync._first(1_001, [(records, time_sync.ALWAYS)])
+    assert (len(first), first[-1].as_py()) == (1_001, 1)
+    assert sum(rows.num_rows for rows in read) <= 2 * time_sync.CHUNK
+    assert records.first_beyond(1) == {p: 0 if p % 7 > 1 else 1 for p in range(partitions)}
+    assert len(records.by_partition("max(_time)")) == partitions

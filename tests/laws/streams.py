@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Row as SparkRow
 
     from tests.support.reference import Meaning, Row, Rows
 
@@ -335,6 +336,10 @@ class Spans:
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
         return frame.isEmpty()
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[SparkRow] | None:  # noqa: ARG002
+        """As if each table were large."""
+        return keys.collect()
 
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002
         """Every input did, in some case."""

@@ -16,10 +16,10 @@ from tests.laws.worlds import table
 from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from resources.engine import Engine
     from spark.operators.algebra import Snapshot, Span
@@ -93,6 +93,10 @@ class Stale:
     def keep(self, frame: DataFrame) -> DataFrame:
         """As it is."""
         return self.span.keep(frame)
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[Row] | None:
+        """As it is."""
+        return self.span.few(keys, node)
 
     def has_changes(self, scan: Scan) -> bool:
         """As it is."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from spark.operators.algebra import PRESENT, dropped, touched
 from spark.operators.order import with_reached
 from spark.topology.columns import WINDOW_BOUNDS, Column
-from spark.topology.nodes import ClosedSessions, Records, Scan, Window, WindowKind
+from spark.topology.nodes import ClosedSessions, Node, Records, Scan, Window, WindowKind
 from spark.topology.sql.fold import Fold
 from tests.laws.fuzz import GREAT_MANY, fuzzing, hunt
 from tests.support.quick import quick_session
@@ -275,6 +275,9 @@ class Worlds:
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002
         """They have."""
         return True
+
+    def few(self, keys: DataFrame, node: Node) -> None:
+        """No table is large."""
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Computed as often as it is read."""

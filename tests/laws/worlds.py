@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 
 from spark.operators.order import with_reached
 from spark.topology.columns import Column
-from spark.topology.nodes import Scan
+from spark.topology.nodes import Node, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Row as SparkRow
 
 KEYS = range(4)
 TOPICS = ("l", "m")  # of the two landings
@@ -137,6 +138,10 @@ class Moves:
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows, if it was kept."""
         return self.is_small and frame.isEmpty()
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[SparkRow] | None:  # noqa: ARG002
+        """As if each table were large."""
+        return keys.collect() if self.is_small else None
 
     def has_changes(self, scan: Scan) -> bool:
         """Whether the input takes part in the span."""

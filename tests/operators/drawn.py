@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ from spark.operators.order import with_reached
 from tests.support.tables import table, with_ours
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-    from spark.topology.nodes import Scan
+    from spark.topology.nodes import Node, Scan
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class DrawnSpan:
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether a frame has no rows."""
         return frame.isEmpty()
+
+    def few(self, keys: DataFrame, node: Node) -> Sequence[Row] | None:  # noqa: ARG002
+        """As if each table were large."""
+        return keys.collect()
 
     def has_changes(self, scan: Scan) -> bool:
         """An input moved if changes of it were drawn."""

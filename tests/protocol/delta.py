@@ -6,8 +6,11 @@ engine. Where Delta goes by files, which are not here, a conflict may be or not:
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import TableNotFoundError
@@ -15,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tests.protocol.turns import Turns
 
@@ -48,15 +51,16 @@ class Version:
     sets_properties: bool = False
     table_id: str = ""
 
-    def listed(self, number: int) -> dict[str, Any]:
-        """As `DeltaTable.history` tells it."""
-        return {
-            "version": number,
+    @cached_property
+    def info(self) -> str:
+        """The commit information, as the log has it."""
+        info = {
             "operation": self.operation,
             "userMetadata": self.metadata,
             "operationMetrics": self.metrics,
             "operationParameters": self._parameters(),
         }
+        return json.dumps({"commitInfo": info})
 
     def _parameters(self) -> dict[str, str]:
         if self.replaces is not None:
@@ -336,12 +340,26 @@ class Reader:
         at = self.log.versions[self.loaded]
         return _Metadata(at.table_id, at.properties)
 
+    def schema(self) -> Reader:
+        """Its columns, of which nobody needs any."""
+        return self
+
+    def to_json(self) -> str:
+        """The columns as JSON."""
+        return '{"type": "struct", "fields": []}'
+
     def transaction_version(self, app: str) -> int | None:
         """The greatest number of an application."""
         return self.log.versions[self.loaded].fences.get(app)
 
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The newest files that are there by now, numbered down from the version that was loaded: as deltalake does."""
-        self.lake.turns.cross("log listed")
-        newest = self.log.versions[::-1][:limit]
-        return [version.listed(self.loaded - n) for n, version in enumerate(newest)]
+
+@contextmanager
+def reading(lake: Lake, path: str) -> Iterator[Reader]:
+    """A table as of now."""
+    yield Reader(lake, path)
+
+
+def commit_info(lake: Lake, path: str, version: int) -> str | None:
+    """The commit information of a version."""
+    log = lake.logs.get(path)
+    return log.versions[version].info if log is not None and version < len(log.versions) else None

@@ -41,6 +41,8 @@ class DataLost(PySparkException):
 class Engine:
     """One resident engine; when it dies all its sessions do."""
 
+    width = 2
+
     def __init__(self, lake: Lake, broker: Broker) -> None:
         self.lake, self.broker, self.turns = lake, broker, lake.turns
         self.turns.engine_dies = self.die

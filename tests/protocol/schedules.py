@@ -50,7 +50,7 @@ FAULTS: tuple[Fault, ...] = (
     "answer lost",
     "sent again",
 )
-PLACES = (*BOUNDARIES, "log listed", "in the broker", *("merged", "appended", "in the engine", "answered") * 3)
+PLACES = (*BOUNDARIES, "log read", "in the broker", *("merged", "appended", "in the engine", "answered") * 3)
 
 TOPICS = {"orders": PARTITIONS, "customers": PARTITIONS, SINK: PARTITIONS}
 

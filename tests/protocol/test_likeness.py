@@ -123,7 +123,10 @@ def story(hands: Hands) -> list[Told]:
     seen: list[Told] = []
 
     def look(what: str, done: object = None) -> None:
-        delta, entries = delta_log.listed(hands.path)
+        with delta_log.reading(hands.path) as delta:
+            version, configuration = delta.version(), delta.metadata().configuration
+            fences = [delta.transaction_version(f"{NAME}/{epoch}") for epoch in epochs]
+        entries = list(delta_log.entries(hands.path, version))
         known = [positions.Position.from_json(entry.metadata) for entry in entries]
         log = [
             (
@@ -136,8 +139,7 @@ def story(hands: Hands) -> list[Told]:
             )
             for entry, at in zip(entries, known, strict=True)
         ]
-        fences = [delta.transaction_version(f"{NAME}/{epoch}") for epoch in epochs]
-        anchor = positions.Position.from_json(delta.metadata().configuration[positions.ANCHOR])
+        anchor = positions.Position.from_json(configuration[positions.ANCHOR])
         assert anchor is not None
         seen.append([what, done is not None and done is not False, log, fences, epochs[anchor.epoch], hands.stored()])
 

@@ -17,7 +17,7 @@ from resources.kafka import Kafka as RealKafka
 from resources.publisher import Publisher as RealPublisher
 from spark.engine import advance, attempt, land, publish, rebuild, tick, time_sync
 from spark.engine.inputs import span
-from spark.engine.log import definition, delta_log, merge, position, replacement, stored_table, table
+from spark.engine.log import definition, delta_log, merge, position, replacement, table
 from spark.engine.log.position import Position, Release
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import Ports
@@ -26,7 +26,7 @@ from spark.topology import Consumed, StreamsBuilder
 from tests.faults.boundaries import BOUNDARIES
 from tests.protocol import operators
 from tests.protocol.broker import Broker
-from tests.protocol.delta import Lake, Reader
+from tests.protocol.delta import Lake, commit_info, reading
 from tests.protocol.engine import COLUMNS, Engine, Seen, Session
 from tests.protocol.producer import Producer
 from tests.protocol.turns import Turns
@@ -129,8 +129,9 @@ class Simulation:
         given = operators.Operators({plan: MARKS[text] for plan, text in PLANS.items()})
         time = SimpleNamespace(sleep=lambda _: self.turns().cross("a pause"))
         instead: list[tuple[object, str, object]] = [
-            (delta_log, "DeltaTable", lambda path: Reader(self.world.lake, path)),
-            (stored_table, "DeltaTable", lambda path: Reader(self.world.lake, path)),
+            (delta_log, "reading", lambda path: reading(self.world.lake, path)),
+            (delta_log, "entries", self._crossing("log read", delta_log.entries)),
+            (delta_log, "_commit_info", lambda path, version: commit_info(self.world.lake, path, version)),
             (position.Position, "from_json", staticmethod(cache(Position.from_json))),
             (land, "F", SimpleNamespace(lit=_counted, expr=_counted, count=_counted)),
             (land, "Observation", Seen),

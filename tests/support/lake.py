@@ -242,6 +242,8 @@ class Watching:
 class NoEngine:
     """An engine that must not be needed."""
 
+    width = 2
+
     def session(self) -> SparkSession:
         """Fail."""
         raise AssertionError("an engine session was opened")

@@ -138,12 +138,8 @@ def _lowered(walk: _Walk, topic: str, offsets: TopicOffsets) -> _Pin | None:
 
 def _holding(table: StoredTable, topic: str, offsets: TopicOffsets) -> _Pin:
     """Return the pin of a landing at some offsets, with the first version that holds them all."""
-    version = 0
-    for commit in table.commits():
-        if commit.position.cut[topic].is_before(offsets):
-            break
-        version = commit.data_version
-    return _Pin(version, {topic: offsets})
+    commit = table.oldest_commit(lambda position: not position.cut[topic].is_before(offsets))
+    return _Pin(0 if commit is None else commit.data_version, {topic: offsets})
 
 
 def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark.engine.errors import ChangesExpired
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
 from spark.operators.algebra import OURS, col, cols
@@ -30,6 +27,7 @@ START = TopicOffsets("", {})
 """The offsets before the first record of every partition."""
 REDECODED = "_redecoded"
 """The column of a landing with `TopicOffsets.redecoded` as of when the record was decoded again; null: never."""
+CONDITIONS = 16  # partitions that have a condition each in `within`, at most
 NO_RECORD = "false"
 """A SQL condition that no record meets."""
 
@@ -151,16 +149,12 @@ class DeltaSnapshot:
 
     def _present(self, scan: Scan) -> set[str]:
         """Return the columns that an input has at its pin."""
-        version = None if scan.landing else self._version(scan)
-        if version is not None and (scan.table, version) in self.columns:
-            return self.columns[scan.table, version]
-        try:
-            present = {field.name for field in DeltaTable(self.table(scan.table).path, version).schema().fields}
-        except DeltaError as error:
-            raise ChangesExpired(f"{self.topology}/{scan.table} has no version {version} any more: {error}") from error
-        if version is not None:  # a landing may gain columns at any moment
-            self.columns[scan.table, version] = present
-        return present
+        if scan.landing:  # it may gain columns at any moment
+            return self.table(scan.table).columns()
+        version = self._version(scan)
+        if (scan.table, version) not in self.columns:
+            self.columns[scan.table, version] = self.table(scan.table).columns(version)
+        return self.columns[scan.table, version]
 
 
 @dataclass(frozen=True)
@@ -184,8 +178,17 @@ class EmptySnapshot:
 def within(since: Mapping[int, int], until: Mapping[int, int]) -> str:
     """Return a SQL condition: a record of a landing lies between two offsets of its partition."""
     ranges = {p: (since.get(p, 0), end) for p, end in until.items() if since.get(p, 0) < end}
+    if len(ranges) > CONDITIONS:  # arrays by partition: every row would be compared with every partition
+        starts, ends = zip(*(ranges.get(p, (0, 0)) for p in range(max(ranges) + 1)), strict=True)
+        least, most = min(start for start, _ in ranges.values()), max(ends)
+        between = f"_offset >= {_at_partition(starts)} AND _offset < {_at_partition(ends)}"
+        return f"_offset >= {least} AND _offset < {most} AND {between}"  # files are skipped by the numbers alone
     each = [f"(_partition = {p} AND _offset >= {start} AND _offset < {end})" for p, (start, end) in ranges.items()]
     return " OR ".join(each) or NO_RECORD
+
+
+def _at_partition(numbers: Iterable[int]) -> str:
+    return f"get(array({', '.join(f'{number}L' for number in numbers)}), _partition)"
 
 
 def landed_between(since: TopicOffsets, until: TopicOffsets) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import InputChanged
 from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, placed, recorded
+from spark.engine.log.merge import LITERALS
 from spark.engine.log.position import Position
 from spark.engine.log.stored_table import ChangedVersion
 from spark.operators.algebra import PRESENT, cols
@@ -17,17 +18,19 @@ from spark.operators.order import with_reached
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from spark.engine.inputs.frame_cache import FrameCache
     from spark.engine.inputs.snapshot import DeltaSnapshot
     from spark.engine.log.stored_table import Commit
     from spark.engine.offsets import TopicOffsets
-    from spark.topology.nodes import Scan
+    from spark.topology.nodes import Node, Scan
 
 BROADCAST_ROWS = 50_000  # changed rows that are broadcast to every task at most: some 10 MB of wide rows
+
+LARGE = 16 << 20  # bytes of a table from which on finding its files by literals costs less than reading all of them
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,13 @@ class IncrementalSpan:
         """Return whether a cached frame has no rows; False if the span is not small, so that it was not cached."""
         return self.is_small and frame.isEmpty()
 
+    def few(self, keys: DataFrame, node: Node) -> Sequence[Row] | None:
+        """Return the rows of `keys` if they are at most `LITERALS`, and an input of the node has `LARGE` bytes."""
+        if not self.is_small or all(self.after.table(scan.table).size() < LARGE for scan in node.scans):
+            return None
+        found = keys.limit(LITERALS + 1).collect()
+        return found if len(found) <= LITERALS else None
+
     def has_changes(self, scan: Scan) -> bool:
         """Return whether the input changed in the span."""
         if scan.table in self._landed:
@@ -78,7 +88,7 @@ class IncrementalSpan:
     def records(self, scan: Scan) -> DataFrame:
         """Return the new records of a stream, or the changes of a stored table as records: `PLACED`.
 
-        They are selected by batch in a stream, and by offset in a landing, so that statistics skip older files.
+        They are selected by batch, and in a landing by offset too, so that statistics skip older files.
 
         Raises:
             InputChanged: somebody else changed the input, or it was computed again or replaced.
@@ -100,7 +110,9 @@ class IncrementalSpan:
                 )
             batches.append(commit.position.n)
         if scan.table in self._landed:
-            return placed(scan, self.after.appended(scan, self.before.offsets(scan.table)))
+            found = self.after.appended(scan, self.before.offsets(scan.table))
+            oldest = self._landed[scan.table].oldest
+            return placed(scan, found if oldest is None else found.where(F.col("_batch") >= oldest))
         found = self.after.appended(scan)
         # Without batches no commit changed data, for example a rebuild that found no difference.
         added = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
@@ -184,7 +196,7 @@ class IncrementalSpan:
                 self.before.offsets(name),
                 self.after.offsets(name),
                 (self.before.inputs[name].version, self.after.inputs[name].version),
-                self.after.table(name).commits(),
+                self.after.table(name).changing_commits(),
             )
             for name in self.after.inputs
             if name.startswith(LANDING)
@@ -204,34 +216,37 @@ class LandingRange:
     """The part of a landing that lies in a span: the number of `records` at most, and whether it changed (`changed`).
 
     `begun` is the batch that an earlier span read in part, if there is one. `redecoded`: the span has older records
-    that were decoded again.
+    that were decoded again. `oldest` is the first batch that has records of the span; None if that is not known.
     """
 
     records: int
     changed: bool
     begun: int | None
     redecoded: bool = False
+    oldest: int | None = None
 
 
 def landing_range(
     since: TopicOffsets, until: TopicOffsets, versions: tuple[int, int], commits: Iterator[Commit]
 ) -> LandingRange:
-    """Return the part of a landing between two offsets; `commits` are those of the landing, newest first."""
+    """Return the part of a landing between two offsets; `commits` are those that changed it, newest first."""
     records = sum(max(0, end - since.offsets.get(partition, 0)) for partition, end in until.offsets.items())
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
         return LandingRange(0, changed=False, begun=None)
-    changed, begun = versions[0] != versions[1], None
+    changed, begun, oldest = versions[0] != versions[1], None, None
     for commit in commits:
         [landed] = commit.position.cut.values()
         if not since.is_before(landed):
+            oldest = begun
             if not landed.is_before(since):
                 begun = None  # the earlier span ended with this batch, between two batches
             break
         begun = commit.position.n
         changed = changed or commit.version == versions[1]
         records += commit.metrics.get("numTargetRowsUpdated", 0)
-    return LandingRange(records, changed, begun, redecoded)
+    # Records that were decoded again have the batch that they were landed in.
+    return LandingRange(records, changed, begun, redecoded, None if redecoded else oldest)
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,9 @@ class InitialSpan:
     def is_empty(self, frame: DataFrame) -> bool:  # noqa: ARG002  # the protocol's
         """Return False: no frame is cached."""
         return False
+
+    def few(self, keys: DataFrame, node: Node) -> None:  # the protocol's
+        """Return None: every record is looked up."""
 
     def has_changes(self, scan: Scan) -> bool:  # noqa: ARG002  # the protocol's
         """Return True."""

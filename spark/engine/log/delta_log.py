@@ -1,20 +1,36 @@
-"""The commits of a Delta log, as `deltalake` lists them: without a JVM, newest first."""
+"""A Delta table and the commits of its log, without a JVM.
+
+`deltalake` reads the state of a table. A commit is read from its own JSON file, whose name is its version: to read one
+costs the same in a log of any length, and other commits at the same time change nothing.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import chain, repeat
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem  # type: ignore[import-untyped]  # has no types of its own
 
 from spark.engine.errors import LogBroken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-PAGE = 20  # commits; the newest own commit is nearly always among them
+TABLES = 64
+"""Tables that a process holds open, at most: the file list of each is in memory."""
+AT_ONCE = 32
+"""Commits of an object store that are read concurrently, at most."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +44,6 @@ class Entry:
     overwrites: bool
     """The commit replaced all rows, maybe with other columns."""
     at: int
-    transaction: str = ""
-    """Delta's id of the commit, which is unique."""
     replaces: bool = False
     """The commit replaced the rows that meet a condition: its change feed has no updates."""
 
@@ -65,44 +79,114 @@ class Entry:
                 return None
 
 
-def history(path: str) -> tuple[DeltaTable, Iterator[Entry]]:
-    """Return a table and its commits, newest first; reads the whole log only if the newest page does not suffice."""
-    delta, page = listed(path, PAGE)
+@dataclass(eq=False)
+class _Reader:
+    """A table that is held open: a newer version costs the files of its new commits, not those of the whole log."""
 
-    def entries() -> Iterator[Entry]:
-        yield from page
-        if len(page) == PAGE:
-            yield from _older(path, page[-1])
+    path: str
+    delta: DeltaTable | None = None
+    newest: str | None = None
+    """The text of the commit of the loaded version. A table that was created again has another one there."""
+    lock: Lock = field(default_factory=Lock)
 
-    return delta, entries()
+    def loaded(self) -> DeltaTable:
+        """Return the table at its newest version."""
+        delta = self.delta
+        self.delta = None  # if anything below fails, the next call opens the table
+        if delta is None or self.newest is None or _commit_info(self.path, delta.version()) != self.newest:
+            delta = _opened(self.path)
+        elif _commit_info(self.path, delta.version() + 1) is None:
+            self.delta = delta
+            return delta
+        else:
+            try:
+                delta.update_incremental()
+            except DeltaError:  # commits that it lacks were cleaned up, or the log is broken
+                delta = _opened(self.path)
+        self.newest = _commit_info(self.path, delta.version())
+        self.delta = delta
+        return delta
 
 
-def listed(path: str, limit: int | None = None) -> tuple[DeltaTable, list[Entry]]:
-    """Return a table and its newest commits, which agree on the version of each.
+_readers: OrderedDict[str, _Reader] = OrderedDict()
+_readers_lock = Lock()
 
-    deltalake lists the files of the log, and numbers them down from the version that it loaded: a commit in between
-    would shift all numbers. If there was one, this reads again: a page takes less time than a commit.
+
+@contextmanager
+def reading(path: str) -> Iterator[DeltaTable]:
+    """Yield a table at its newest version. No other thread has it until the block ends.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        LogBroken: its log cannot be read.
     """
-    while True:
-        delta = _opened(path)
-        entries = [entry_of(found) for found in delta.history(limit)]
-        if DeltaTable(path).version() == delta.version():
-            return delta, entries
+    with _readers_lock:
+        reader = _readers.setdefault(path, _Reader(path))
+        _readers.move_to_end(path)
+        if len(_readers) > TABLES:
+            _readers.popitem(last=False)
+    with reader.lock:
+        yield reader.loaded()
 
 
-def _older(path: str, last: Entry) -> Iterator[Entry]:
-    """Yield the commits before `last`, newest first.
+def entry(path: str, version: int) -> Entry | None:
+    """Return the commit of a version; None if the log does not have it, because it was cleaned up or is to come."""
+    info = _commit_info(path, version)
+    return None if info is None else entry_of(version, json.loads(info))
 
-    A whole log takes long to read, and on a busy table there are commits meanwhile, which shift the numbers. So the
-    commits are numbered down from `last`, whose version is known.
-    """
-    version = None
-    for entry in map(entry_of, _opened(path).history()):
-        if version is not None:
-            version -= 1
-            yield replace(entry, version=version)
-        elif replace(entry, version=last.version) == last:
-            version = last.version
+
+def entries(path: str, newest: int) -> Iterator[Entry]:
+    """Yield the commits from a version down to the oldest that the log has."""
+    pages = chain((1, 2, 4, 8, 16), repeat(AT_ONCE)) if "://" in path else repeat(1)
+    while newest >= 0:
+        page = range(newest, max(-1, newest - next(pages)), -1)
+        for found in _page(path, page):
+            if found is None:
+                return
+            yield found
+        newest = page[-1] - 1
+
+
+def oldest_version(path: str, newest: int) -> int:
+    """Return the oldest version whose commit the log has; `newest` + 1 if it has none up to `newest`."""
+    missing, there = -1, newest + 1
+    while there - missing > 1:
+        middle = (missing + there) // 2
+        if _commit_info(path, middle) is None:
+            missing = middle
+        else:
+            there = middle
+    return there
+
+
+def _page(path: str, versions: Sequence[int]) -> list[Entry | None]:
+    if len(versions) == 1:
+        return [entry(path, versions[0])]
+    with ThreadPoolExecutor(len(versions)) as pool:
+        return list(pool.map(partial(entry, path), versions))
+
+
+def _commit_info(path: str, version: int) -> str | None:
+    """Return the commit information of a version as JSON, "{}" if the commit has none; None if there is no file."""
+    name = f"_delta_log/{version:020}.json"
+    try:
+        if "://" not in path:
+            with open(f"{path}/{name}", encoding="utf-8") as lines:
+                return _info(lines)
+        return _info(_store(path).open_input_stream(name).read().decode().splitlines())
+    except FileNotFoundError:
+        return None
+
+
+def _info(actions: Iterable[str]) -> str:
+    """Return the commit information among the actions of a commit. It is the first one; Delta does not require that."""
+    return next((text for text in actions if text.startswith('{"commitInfo"')), "{}")
+
+
+@lru_cache(TABLES)
+def _store(path: str) -> PyFileSystem:
+    """Return an object store's folder of a table, as deltalake reads it: with the same credentials and endpoint."""
+    return PyFileSystem(DeltaStorageHandler(path))
 
 
 def _opened(path: str) -> DeltaTable:
@@ -129,13 +213,14 @@ def _first_line(error: Exception) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error).partition("\n")[0])
 
 
-def entry_of(found: dict[str, Any]) -> Entry:
-    """Return a commit of `DeltaTable.history` as an entry."""
+def entry_of(version: int, actions: dict[str, Any]) -> Entry:
+    """Return a commit with its commit information."""
+    found = actions.get("commitInfo") or {}
     counted = found.get("operationMetrics") or {}
     metrics = {name: int(count) for name, count in counted.items() if str(count).isdigit()}
     parameters = found.get("operationParameters") or {}
-    overwrites, replaces = parameters.get("mode") == "Overwrite", "predicate" in parameters
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
-    transaction = found.get("txnId", "")
+    overwrites = parameters.get("mode") == "Overwrite"
+    replaces = overwrites and "predicate" in parameters
     at = found.get("timestamp", 0)
-    return Entry(found["version"], operation, metadata, metrics, overwrites and not replaces, at, transaction, replaces)
+    return Entry(version, operation, metadata, metrics, overwrites and not replaces, at, replaces)

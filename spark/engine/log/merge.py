@@ -53,8 +53,12 @@ def at_keys(key: Sequence[str], keys: Sequence[Row]) -> str:
     each = list(_among(key, keys, of=""))
     if len(key) == 1:
         return each[0]
-    tuples = (", ".join(_literal(row[column]) for column in key) for row in keys)
-    return " AND ".join([*each, f"({', '.join(map(quoted, key))}) IN ({', '.join(f'({one})' for one in tuples)})"])
+    kinds = [type(keys[0][column]) for column in key]
+    names = ", ".join(
+        f"bigint({quoted(name)})" if kind is int else quoted(name) for name, kind in zip(key, kinds, strict=True)
+    )
+    tuples = ", ".join(f"({', '.join(_literal(row[column], 'L') for column in key)})" for row in keys)
+    return " AND ".join([*each, f"({names}) IN ({tuples})"])  # the types of tuples must be equal
 
 
 def _among(key: Sequence[str], keys: Sequence[Row], of: str = "t.") -> Iterator[str]:
@@ -65,8 +69,8 @@ def _among(key: Sequence[str], keys: Sequence[Row], of: str = "t.") -> Iterator[
             yield f"{of}{quoted(column)} IN ({', '.join(map(_literal, sorted(values)))})"
 
 
-def _literal(value: int | str) -> str:
-    return literal(value) if isinstance(value, str) else str(value)
+def _literal(value: int | str, suffix: str = "") -> str:
+    return literal(value) if isinstance(value, str) else f"{value}{suffix}"
 
 
 def literal(text: str) -> str:

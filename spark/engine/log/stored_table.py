@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from spark.engine.errors import ChangesExpired, FormatUnknown, InputChanged, LogBroken, PositionLost
-from spark.engine.log.delta_log import history
+from spark.engine.log import delta_log
 from spark.engine.log.position import ANCHOR, CLOSED, FORMAT, STORED_FORMAT, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from spark.engine.log.delta_log import Entry
     from spark.engine.log.position import Cut
@@ -75,7 +76,7 @@ class State:
 class StoredTable:
     """A stored table, or a landing: its name `<topology>/<table>`, and the path of its Delta table.
 
-    Every method reads the log again, without a JVM.
+    Every method reads what is new in the log, without a JVM.
     """
 
     name: str
@@ -100,52 +101,90 @@ class StoredTable:
             FormatUnknown: a later version of Tidetable wrote it.
         """
         try:
-            delta, entries = history(self.path)
+            with delta_log.reading(self.path) as delta:
+                self._check_format(delta)
+                anchor = self._anchor(delta)
+                self._check_transactions(delta)
+                version, metadata = delta.version(), delta.metadata()
+                fence = delta.transaction_version(anchor.app_id)
         except TableNotFoundError:
             return None
-        self._check_format(delta)
-        anchor = self._anchor(delta)
-        self._check_transactions(delta)
-        own_commits = commits_of(entries, anchor)
+        own_commits = commits_of(delta_log.entries(self.path, version), anchor)
         newest = next(own_commits)
         next(own_commits, None)  # raises for a RESTORE between the two newest commits, which the newest did not see
         position = newest.position
-        fence = delta.transaction_version(anchor.app_id)
         if fence != position.n and not (fence is None and position.n == 0):
             raise PositionLost(
                 f"{self.name}: the newest position in its log is number {position.n}, but {fence} was committed: "
                 f"{_remedy(self.name)}"
             )
-        state = _state(delta, newest.data_version, position, newest.metrics)
-        return replace(state, at=newest.at, own=newest.version)
+        return State(
+            str(metadata.id),
+            version,
+            newest.data_version,
+            position,
+            metadata.configuration,
+            newest.metrics,
+            newest.at,
+            newest.version,
+        )
 
     def version(self) -> int:
         """Return the newest version of the table, whoever committed it."""
-        return DeltaTable(self.path).version()
+        with delta_log.reading(self.path) as delta:
+            return delta.version()
 
     def fence(self, position: Position) -> int | None:
         """Return the greatest number that was committed in the position's epoch; None if there is none."""
-        return DeltaTable(self.path).transaction_version(position.app_id)
+        with delta_log.reading(self.path) as delta:
+            return delta.transaction_version(position.app_id)
+
+    def columns(self, version: int | None = None) -> set[str]:
+        """Return the names of the columns at a version, or at the newest one.
+
+        Raises:
+            ChangesExpired: the table no longer has the version.
+        """
+        with delta_log.reading(self.path) as delta:
+            if version in (None, delta.version()):
+                return {column.name for column in delta.schema().fields}
+        try:
+            return {column.name for column in DeltaTable(self.path, version).schema().fields}
+        except DeltaError as error:
+            raise ChangesExpired(f"{self.name} has no version {version} any more: {error}") from error
+
+    def size(self) -> int:
+        """Return how many bytes the files of the newest version have."""
+        with delta_log.reading(self.path) as delta:
+            return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+
+    def schema(self) -> str:
+        """Return the columns of the newest version as JSON, as Delta and Spark write a schema."""
+        with delta_log.reading(self.path) as delta:
+            return delta.schema().to_json()
 
     def salvaged_state(self) -> State:
         """Return a state for a table whose position is lost: number 0 in its last known epoch, with its newest gaps."""
-        delta, entries = history(self.path)
-        epoch = self._anchor(delta).epoch
-        own = (position for _, position in self._own(entries) if position is not None)
+        with delta_log.reading(self.path) as delta:
+            version, metadata, epoch = delta.version(), delta.metadata(), self._anchor(delta).epoch
+        own = (position for _, position in self._own(version) if position is not None)
         gaps = next((position.gaps for position in own), ())
-        lost = Position(self.name, epoch, n=0, run="", cut={}, inputs={}, data_version=delta.version(), gaps=gaps)
-        return _state(delta, delta.version(), lost, {})
+        lost = Position(self.name, epoch, n=0, run="", cut={}, inputs={}, data_version=version, gaps=gaps)
+        return State(str(metadata.id), version, version, lost, metadata.configuration, {})
 
     def other_open_epochs(self) -> list[Position]:
         """Return a position of every epoch that is not closed, except the table's present one.
 
         A RESTORE to before an epoch leaves it open; of two concurrent rebuilds, each may have begun an epoch.
         """
-        delta, entries = history(self.path)
-        present = self._anchor(delta).app_id
-        own = [position for _, position in self._own(entries) if position is not None]
-        others = {position.app_id: position for position in own if position.app_id != present}
-        return [position for position in others.values() if delta.transaction_version(position.app_id) != CLOSED]
+        with delta_log.reading(self.path) as delta:
+            version, present = delta.version(), self._anchor(delta).app_id
+        others = {
+            position.app_id: position
+            for _, position in self._own(version)
+            if position is not None and position.app_id != present
+        }
+        return [position for position in others.values() if self.fence(position) != CLOSED]
 
     def commits(self, until: int | None = None) -> Iterator[Commit]:
         """Return the commits of the table's epoch (up to a version), newest first.
@@ -156,8 +195,10 @@ class StoredTable:
 
     def all_commits(self) -> Iterator[Commit]:
         """Return the commits of the table's epoch, newest first, including those that a restore undid."""
-        delta, entries = history(self.path)
-        return (commit for commit in commits_of(entries, self._anchor(delta)) if commit.position.n > 0)
+        with delta_log.reading(self.path) as delta:
+            version, anchor = delta.version(), self._anchor(delta)
+        entries = delta_log.entries(self.path, version)
+        return (commit for commit in commits_of(entries, anchor) if commit.position.n > 0)
 
     def position_at(self, version: int, cut: Cut) -> Position:
         """Return the newest position whose rows are at most of `version`, and whose cut is part of `cut`.
@@ -167,7 +208,7 @@ class StoredTable:
         Raises:
             ChangesExpired: the log was cleaned up, and no longer has the position.
         """
-        for entry, position in self._own(history(self.path)[1]):
+        for entry, position in self._own(self.version()):
             if position is None or position.n in (0, CLOSED):
                 continue
             data_version = position.data_version if entry.changed_rows == 0 else entry.version
@@ -179,7 +220,7 @@ class StoredTable:
 
     def positions_by_version(self) -> dict[int, Position | None]:
         """Return, by version that the log has, the position of any epoch in it; None if the commit is not ours."""
-        return {entry.version: position for entry, position in self._own(history(self.path)[1])}
+        return {entry.version: position for entry, position in self._own(self.version())}
 
     def changed_versions(self, since: int, until: int) -> list[ChangedVersion]:
         """Return the versions after `since`, up to `until`, that changed data; newest first.
@@ -187,23 +228,122 @@ class StoredTable:
         Raises:
             ChangesExpired: the log was cleaned up, and no longer has some of them.
         """
-        found = []
-        oldest, unchanged = until + 1, None
-        for entry, position in self._own(history(self.path)[1]):
-            oldest = entry.version
-            if entry.version <= since:
-                break
-            rows = entry.changed_rows
-            unchanged = unchanged if position is None else position.data_version
-            if entry.version <= until and rows != 0:
-                found.append(ChangedVersion(entry.version, rows, position, entry.overwrites, entry.replaces))
+        if since >= until:
+            return []
+        first = self._seen(since)
+        if first is None and self._seen(since + 1) is None:
+            first = self._before_cleanup(since)
+        return [
+            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces)
+            for found in self._not_quiet(first or _Seen(since), until)
+            if found.rows != 0
+        ]
+
+    def changing_commits(self) -> Iterator[Commit]:
+        """Return those of `all_commits` that may have changed rows; `data_version` is the commit's own version."""
+        with delta_log.reading(self.path) as delta:
+            version, anchor = delta.version(), self._anchor(delta)
+        first = self._seen(0) or _Seen(delta_log.oldest_version(self.path, version) - 1)
+        for found in self._not_quiet(first, version):
+            entry, position = found.entry, found.position
+            if entry is not None and position is not None and found.rows != 0 and found.is_of(anchor):
+                yield Commit(found.version, found.version, position, entry.metrics, entry.at)
+
+    def oldest_commit(self, holds: Callable[[Position], bool]) -> Commit | None:
+        """Return the oldest commit of the table's epoch whose position `holds`; None if there is none.
+
+        What holds for a commit must hold for all later ones. The log is not read as a whole, but by halves.
+        """
+        with delta_log.reading(self.path) as delta:
+            newest, anchor = delta.version(), self._anchor(delta)
+
+        def holding(version: int) -> _Seen | None:
+            """Return our newest commit up to a version, if it holds."""
+            for found in map(self._seen, range(version, -1, -1)):
+                if found is None or (found.position is not None and found.position.app_id != anchor.app_id):
+                    return None
+                if found.is_of(anchor):
+                    return found if found.position is not None and holds(found.position) else None
+            return None
+
+        found, step = holding(newest), 1
+        if found is None:
+            return None
+        while (earlier := holding(found.version - step)) is not None:
+            found, step = earlier, 2 * step
+        lacks = max(-1, found.version - step)
+        while found.version - lacks > 1:
+            middle = (lacks + found.version) // 2
+            earlier = holding(middle)
+            found, lacks = (found, middle) if earlier is None else (earlier, lacks)
+        later = next((v for v in range(found.version + 1, newest + 1) if self._is_of(anchor, v)), newest + 1)
+        return next(commits_of(delta_log.entries(self.path, later - 1), anchor))
+
+    def commit(self, n: int) -> Commit | None:
+        """Return the commit of a number in the table's epoch; None if the log does not have it."""
+        found = self.oldest_commit(lambda position: position.n >= n)
+        return found if found is not None and found.position.n == n else None
+
+    def _not_quiet(self, first: _Seen, until: int) -> Iterator[_Seen]:
+        """Yield the commits after `first`, up to `until`, newest first, without those known to have changed no data.
+
+        The position of a commit has the last version before it that changed data. That covers our own commits; somebody
+        else may have committed while it was computed. So commits are skipped only if all of them are ours, which their
+        number says. Else the range is halved: a few commits by others between many of ours cost a few reads each.
+
+        Raises:
+            ChangesExpired: the log lacks one of them.
+        """
+        if until <= first.version:
+            return
+        newest = self._needed(until)
+        todo: list[_Seen | tuple[_Seen, _Seen]] = [(first, newest), newest]
+        while todo:
+            one = todo.pop()
+            if isinstance(one, _Seen):
+                yield one
+                continue
+            older, newer = one
+            if newer.version - older.version < 2 or newer.is_quiet_since(older):
+                continue
+            middle = older.version if newer.position is None else newer.position.data_version
+            if not older.version < middle < newer.version:
+                middle = (older.version + newer.version) // 2
+            between = self._needed(middle)
+            todo += [(older, between), between, (between, newer)]
+
+    def _seen(self, version: int) -> _Seen | None:
+        """Return the commit of a version; None if the log does not have it."""
+        entry = delta_log.entry(self.path, version)
+        return None if entry is None else _Seen(version, entry, self._position(entry))
+
+    def _is_of(self, anchor: Position, version: int) -> bool:
+        found = self._seen(version)
+        return found is not None and found.is_of(anchor)
+
+    def _needed(self, version: int) -> _Seen:
+        found = self._seen(version)
+        if found is None:
+            raise ChangesExpired(f"the log of {self.name} was cleaned up, and no longer has version {version}")
+        return found
+
+    def _before_cleanup(self, since: int) -> _Seen:
+        """Return a place before the oldest commit of the log, which lacks `since` and the version after it.
+
+        Raises:
+            ChangesExpired: some version between the two may have changed data.
+        """
+        newest = self.version()
+        oldest = delta_log.oldest_version(self.path, newest)
         # The oldest of our commits in the log has the version before it that last changed data.
-        if oldest > since + 1 and (unchanged is None or unchanged > since):
+        seen = (self._seen(version) for version in range(oldest, newest + 1))
+        unchanged = next((one.position.data_version for one in seen if one is not None and one.position), None)
+        if unchanged is None or unchanged > since:
             raise ChangesExpired(
                 f"the log of {self.name} was cleaned up and begins at version {oldest}: it does not say what changed "
                 f"since version {since}"
             )
-        return found
+        return _Seen(oldest - 1)
 
     def latest_equivalent_version(self, version: int) -> int:
         """Return the newest version with the same rows: a week after a compaction, `version` has no files any more."""
@@ -214,11 +354,14 @@ class StoredTable:
             return version
         return min((changed.version for changed in later), default=newest + 1) - 1
 
-    def _own(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, Position | None]]:
-        """Yield every commit with its position; None if it is not a commit of ours to this table."""
-        for entry in entries:
-            position = Position.from_json(entry.metadata)
-            yield entry, position if position is not None and position.table == self.name else None
+    def _own(self, newest: int) -> Iterator[tuple[Entry, Position | None]]:
+        """Yield every commit from a version down, with its position; None if it is not a commit of ours."""
+        return ((entry, self._position(entry)) for entry in delta_log.entries(self.path, newest))
+
+    def _position(self, entry: Entry) -> Position | None:
+        """Return the position of a commit; None if it is not a commit of ours to this table."""
+        position = Position.from_json(entry.metadata)
+        return position if position is not None and position.table == self.name else None
 
     def _anchor(self, delta: DeltaTable) -> Position:
         anchor = Position.from_json(delta.metadata().configuration.get(ANCHOR))
@@ -247,6 +390,44 @@ class StoredTable:
                 f"and a run that was suspended for longer would commit it again. No table of Tidetable may have that: "
                 f"ALTER TABLE delta.`{self.path}` UNSET TBLPROPERTIES ('{TRANSACTIONS_EXPIRE}')"
             )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A commit in the log, with its position if it is ours; without an entry a version that the log lacks."""
+
+    version: int
+    entry: Entry | None = None
+    position: Position | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the commit changed; None: unknown."""
+        return None if self.entry is None else self.entry.changed_rows
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the commit replaced all rows."""
+        return self.entry is not None and self.entry.overwrites
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the commit replaced rows at some keys."""
+        return self.entry is not None and self.entry.replaces
+
+    def is_of(self, anchor: Position) -> bool:
+        """Return whether a step of the anchor's epoch made the commit."""
+        return (
+            self.position is not None and self.position.app_id == anchor.app_id and self.position.n not in (0, CLOSED)
+        )
+
+    def is_quiet_since(self, older: _Seen) -> bool:
+        """Return whether no commit between an older one and this one changed data; False if that is not known."""
+        was, now = older.position, self.position
+        if was is None or now is None or was.app_id != now.app_id or CLOSED in (was.n, now.n):
+            return False
+        all_ours = now.n - was.n == self.version - older.version
+        return all_ours and now.data_version <= older.version
 
 
 def commits_of(entries: Iterable[Entry], anchor: Position) -> Iterator[Commit]:
@@ -281,11 +462,6 @@ def _not_undone(commits: Iterator[Commit], until: int | None) -> Iterator[Commit
         if until is None or commit.version <= until:
             yield commit
             until = commit.position.restored if commit.position.restored is not None else until
-
-
-def _state(delta: DeltaTable, data_version: int, position: Position, metrics: dict[str, int]) -> State:
-    metadata = delta.metadata()
-    return State(str(metadata.id), delta.version(), data_version, position, metadata.configuration, metrics)
 
 
 def _remedy(table: str) -> str:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from spark.engine.errors import LakesDiffer, PositionLost, condition
 from spark.engine.log.comments import comment
@@ -18,7 +34,7 @@ from spark.engine.log.position import ANCHOR, FORMAT, STORED_FORMAT, Position
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -45,6 +61,14 @@ CREATED_BY_ANOTHER = (  # Delta's error classes for a table that another run cre
     "DELTA_CREATE_TABLE_SCHEME_MISMATCH",  # and so do its columns
 )
 
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The property that names the columns whose least and greatest values Delta keeps for every file."""
+INDEXED = 32  # columns that Delta keeps statistics of by default, the first ones; the fields of a struct count
+COMPARED = (  # types that Delta keeps statistics of
+    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
+    *(StringType, DateType, TimestampType, TimestampNTZType),
+)
+
 NO_TABLE = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE")
 """Delta's error classes for a path without a version of a table."""
 
@@ -62,15 +86,19 @@ def unpositioned(table: str, epoch: str, run: str) -> Position:
     return Position(table, epoch, n=0, run=run, cut={}, inputs={}, data_version=0)
 
 
-def create(session: SparkSession, table: StoredTable, schema: StructType, run: str, definition: str) -> State:
+def create(
+    session: SparkSession, table: StoredTable, schema: StructType, run: str, definition: str, key: Sequence[str] = ()
+) -> State:
     """Create the table if it does not exist. Of two concurrent runs, one creates it, and both read the same epoch.
+
+    `key` are the columns that its rows are looked up by.
 
     Raises:
         LakesDiffer: the engine sees a table at the path, and this process does not.
         PositionLost: the table was removed while it was created.
     """
     first = unpositioned(table.name, new_epoch(), run)
-    properties = PROPERTIES | {DEFINITION: definition, ANCHOR: first.to_json()}
+    properties = PROPERTIES | {DEFINITION: definition, ANCHOR: first.to_json()} | statistics(schema, key)
     types = {quoted(field.name): _ddl(field.dataType) for field in schema}
     columns = ", ".join(_column(field.name, _ddl(field.dataType)) for field in schema)
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
@@ -117,6 +145,60 @@ def _appearing(table: StoredTable) -> State | None:
             return state
         time.sleep(PAUSE)
     return None
+
+
+def statistics(schema: StructType, key: Sequence[str]) -> dict[str, str]:
+    """Return the property by which Delta keeps statistics of the key and of our columns; none if it does by default.
+
+    The files of a span are found by our columns. They are the last ones of a table, so a wide table has no statistics
+    of them by default. The other columns that have some are the first ones, as by default.
+    """
+    if _width(schema) <= INDEXED:
+        return {}
+    columns = [field.name for field in schema if isinstance(field.dataType, COMPARED)]
+    wanted = [name for name in columns if name in key or name.startswith("_")]
+    others = [name for name in columns if name not in wanted]
+    wanted += others[: max(0, INDEXED - len(wanted))]
+    return {STATISTICS: ",".join(map(quoted, wanted))}
+
+
+def keep_statistics(session: SparkSession, table: StoredTable, state: State, key: Sequence[str] = ()) -> None:
+    """Add what `statistics` are lacking to a table that an earlier version made, or that was replaced since.
+
+    Files that are there do not gain statistics, until compaction writes them again.
+    """
+    schema = StructType.fromJson(json.loads(table.schema()))
+    wanted, present = statistics(schema, key), _names(_indexed(state))
+    if not wanted:
+        return
+    names = _names(wanted[STATISTICS].split(","))
+    needed = {name for name in names if name.startswith("_")} | names & _names(key)
+    if not needed < present:  # a user may have chosen the other columns
+        with races():
+            set_properties(session, table, wanted)
+
+
+def narrow_statistics(session: SparkSession, table: StoredTable, state: State, schema: StructType) -> None:
+    """Drop columns from a table's statistics that are not in `schema`: Delta would refuse to replace its columns."""
+    present, names = _indexed(state), _names(map(quoted, schema.names))
+    kept = [name for name in present if _names([name]) <= names]
+    if kept != present:
+        with races():
+            set_properties(session, table, {STATISTICS: ",".join(kept)})
+
+
+def _indexed(state: State) -> list[str]:
+    return [name for name in state.properties.get(STATISTICS, "").split(",") if name]
+
+
+def _names(columns: Iterable[str]) -> set[str]:
+    """Return names of columns that can be compared: Delta takes them with and without quotes, in any case."""
+    return {name.strip().strip("`").lower() for name in columns}
+
+
+def _width(kind: DataType) -> int:
+    """Return the number of columns of a type, as Delta counts them for statistics."""
+    return sum(_width(field.dataType) for field in kind) if isinstance(kind, StructType) else 1
 
 
 @contextmanager
