@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.json  # type: ignore[import-untyped]
-from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
 from resources.jars import jars
 from resources.java import java
@@ -126,9 +125,7 @@ class Output:
 
     def ends(self) -> Ends:
         """The ends now."""
-        spots = {TopicPartition(self.topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
-        found = self.kafka.admin().list_offsets(spots, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {spot.partition: future.result().offset for spot, future in found.items()}
+        return dict(self.kafka.end_offsets([self.topic])[self.topic].offsets)
 
     def watch(self, application: int, broker: int) -> Watch:
         """Begin to watch the output: the clock runs."""
