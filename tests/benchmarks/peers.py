@@ -49,6 +49,7 @@ FEW = 100  # changed orders
 SMALL_STEPS = 50
 RATE = 10  # records per second of a stream of changes
 FOLLOWED = 60  # seconds of it
+SELDOM = 1.0  # seconds between two reads of a log beside the command, which shares the cores
 ROOT = Path(__file__).parents[2]
 
 
@@ -339,13 +340,13 @@ def _followed(peers: Peers, topology: Topology, output: Output) -> list[Row]:
         peers.change_orders(peers.some_orders(1))
         while joined.version() == version:
             assert client.poll() is None, "the command ended"
-            time.sleep(LOOK)
+            time.sleep(SELDOM)
         spent = _spent(peers.pids[0], client.pid)
         began = time.monotonic()
         sent = _streamed(peers, lambda: None)
         while not (seen := _seen(peers, topology, [place for _, place in sent.values()])):
             assert client.poll() is None, "the command ended"
-            time.sleep(LOOK)
+            time.sleep(SELDOM)
         ours = [at - sent_at for (sent_at, _), at in zip(sent.values(), seen, strict=True)]
         ours_spent = (_spent(peers.pids[0], client.pid) - spent) / (time.monotonic() - began)
     watch = peers.watch(output)
