@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -399,7 +398,7 @@ def _following(peers: Peers, topology: Topology) -> Iterator[subprocess.Popen[by
     try:
         yield client
     finally:
-        client.send_signal(signal.SIGINT)
+        client.terminate()  # not SIGINT: a shell's background jobs ignore it, and so do their children
         client.wait()
 
 
