@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import driver, growing, guarantee, idle, joining, landing, recovering, streaming
+from tests.benchmarks import driver, growing, guarantee, idle, joining, landing, peers, recovering, streaming
 from tests.benchmarks.measure import Bench, Row, machine
 
 CASES = {
@@ -24,6 +24,7 @@ CASES = {
     "recovering": recovering.run,
     "guarantee": guarantee.run,
     "driver": driver.run,
+    "peers": peers.run,
 }
 OUT = Path("benchmarks-out")
 
@@ -41,7 +42,7 @@ OUT = Path("benchmarks-out")
     help="Rows of the left tables in `growing`, one option each, smallest first; the targets want 10000000 as well.",
 )
 def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...]) -> None:
-    """Measure landing, steps, idle ticks, how a step's cost grows, recovery, the guarantee's cost, and the driver."""
+    """Measure landing, steps, idle ticks, how a step's cost grows, recovery, guarantee, driver, and Kafka Streams."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="tidetable-bench-") as lake:
         bench = Bench(Path(lake), repeat, scale, sizes, console)

@@ -20,7 +20,7 @@ from spark.engine.step import step
 from spark.topology import Consumed, StreamsBuilder
 from tests.benchmarks.joining import customers_by_hand, merge_by_hand, orders_by_hand
 from tests.benchmarks.measure import Row, row
-from tests.benchmarks.shop import ORDER, customer, order, produce, shop
+from tests.benchmarks.shop import ORDER, customer, order, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from tests.benchmarks.measure import Bench
 
 SIZES = (100_000, 1_000_000)  # orders; ten million take hours and tens of gigabytes, so they are asked for
-AGED, GREATEST = 1_000_000, 10_000_000  # where the targets for many small steps, and against a recompute, are set
+GREATEST = 10_000_000  # where the targets against a recompute are set
 CHUNK = 1_000_000  # records sent before the broker is waited for: the client's queue holds two million
 WARM_UP = 1  # turns of each change; the smallest size warms the engine for the others
-SMALL_STEPS = 50
 RIGHTS = {"inner": "customers", "left": "customers", "global": "directory", "outer": "notes"}
 BY_HAND, RECOMPUTE = "inner by hand", "recompute"
 
@@ -70,8 +69,7 @@ class Change:
         return min(self.count or max(rows // 100, 1), rows)
 
 
-SMALL = Change("left", 100)
-LEFT = (SMALL, Change("left", 100, ordered=True), Change("left", 10_000), Change("left", 0))
+LEFT = (Change("left", 100), Change("left", 100, ordered=True), Change("left", 10_000), Change("left", 0))
 RIGHT = (Change("right", 100), Change("right", 10_000), Change("right", 0))
 
 
@@ -132,7 +130,7 @@ class World:
 
 
 def run(bench: Bench) -> list[Row]:
-    """The cost of one step for every size, kind and change; then how it grew, and what many small steps add."""
+    """The cost of one step for every size, kind and change; then how it grew."""
     found: list[Row] = []
     worlds: list[World] = []
     for size in bench.sizes:
@@ -143,7 +141,6 @@ def run(bench: Bench) -> list[Row]:
         _check(world)
         world.session.stop()
         found += _rows(world)
-        found += _aged(world) if size == AGED else []
         worlds.append(world)
     return found + [figure for small, large in pairwise(worlds) for figure in _growth(small, large)]
 
@@ -288,34 +285,3 @@ def _growth(small: World, large: World) -> list[Row]:
         for name in QUERIES
         for change in LEFT
     ]
-
-
-def _aged(world: World) -> list[Row]:
-    """A foreign-key table of its own over the same topics: fresh, after many small steps, and compacted then."""
-    bench, topology = world.bench, shop("aged", f"orders-{world.size}", f"customers-{world.size}")
-
-    def stepped() -> Cost:
-        _inputs(bench, topology)
-        return _stepped(bench, topology, "enriched")
-
-    def small_step() -> Cost:
-        world.change(SMALL)
-        return stepped()
-
-    def measured(when: str, wanted: float | None) -> list[Row]:
-        costs = [small_step() for _ in bench.turns(when, warm_up=WARM_UP)][WARM_UP:]
-        what = f"{world.size:,}, inner, {SMALL}, {when}"
-        figure = row(what, [cost.seconds for cost in costs], "s", at_most=wanted)
-        bench.say(f"{what}: {figure.median:.2f} s")
-        return [figure, row(f"{what}, engine", [cost.cpu for cost in costs], "CPU-s")]
-
-    stepped()
-    found = measured("fresh", 1.5)
-    for _ in bench.progress(range(SMALL_STEPS), "small steps"):
-        small_step()
-    found += measured(f"after {SMALL_STEPS} steps", 2.5)
-    session = bench.engine.session()
-    for table in topology.tables:
-        session.sql(f"OPTIMIZE delta.`{bench.lakehouse.table(topology.name, table.name)}`").collect()
-    session.stop()
-    return found + measured("freshly compacted", None)

@@ -143,16 +143,23 @@ class Bench:
     def memory(self) -> list[Row]:
         """Peak resident memory of engine, broker and this client, as the kernel kept it."""
         pids = {"engine": self.engine.running(), "broker": self.broker.running()}
-        peaks = {name: _peak(running.pid) for name, running in pids.items() if running is not None}
-        peaks["client"] = _peak(psutil.Process().pid)
-        return [row(f"peak memory, {name}", [peak], "MiB") for name, peak in peaks.items()]
+        peaks = {name: peak(running.pid) for name, running in pids.items() if running is not None}
+        peaks["client"] = peak(psutil.Process().pid)
+        return [row(f"peak memory, {name}", [mib], "MiB") for name, mib in peaks.items()]
 
 
-def _peak(pid: int) -> float:
+def peak(pid: int) -> float:
+    """The peak resident memory of a process, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise LookupError(f"/proc/{pid}/status names no peak; this benchmark needs Linux")
+
+
+def cpu(pid: int) -> float:
+    """The CPU seconds of a process so far, and of its children that have ended."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def machine() -> dict[str, str | int]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark.topology import Topology
 
 ORDER = "customer_id bigint, amount decimal(12,2), quantity int, status string, placed_at timestamp, note string"
+PARTITIONER = "murmur2_random"  # that of Kafka's own producer; Kafka Streams joins partition by partition
 NOTE = "abcdefghijklmnopqrstuvwxyz" * 2  # fills a record up to some 140 bytes, the size in design section 10
 
 
@@ -46,6 +47,7 @@ def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int, bytes]]) -> N
     settings: dict[str, int | str] = {
         "linger.ms": 50,
         "compression.type": "lz4",
+        "partitioner": PARTITIONER,
         "queue.buffering.max.messages": 2_000_000,
     }
     producer = kafka.producer(**settings)
