@@ -203,7 +203,7 @@ class Attempt:
         done = self._stepped("stepped", after)
         if done is None or after is None:
             return None
-        updated = after.metrics["numDeletedRows"] - len(gone)
+        updated = after.metrics.get("numDeletedRows", 0) - len(gone)  # Delta leaves the count out if it is none
         inserted = len(written) - updated
         return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
 

@@ -39,6 +39,7 @@ POSITION = Position(
     begun={"totals": 6},
     read_at=1_700_000_000_000,
     cleaned=1,
+    deleted=3,
     counts=Counts(2, 5, 10, 7, 2, 1, True),
 )
 """A position in which no field has its default."""

@@ -55,10 +55,11 @@ class Entry:
         """
         match self.operation:
             case "WRITE" if self.replaces:
-                # Delta counts the rows that stay in a file as copied and as output, also if it copied none.
-                counts = [self.metrics.get(f"num{name}Rows") for name in ("Output", "Copied", "Deleted")]
-                output, copied, deleted = (count if count is not None else -1 for count in counts)
-                return output - copied + deleted if min(output, copied, deleted) >= 0 else None
+                # Delta counts the rows that stay in a file as copied and as output. It omits counts of nothing.
+                output, copied, deleted = (
+                    self.metrics.get(f"num{name}Rows") for name in ("Output", "Copied", "Deleted")
+                )
+                return None if output is None else output - (copied or 0) + (deleted or 0)
             case "WRITE" if "numOutputRows" in self.metrics and not self.overwrites:
                 return self.metrics["numOutputRows"]
             case "MERGE":
