@@ -30,6 +30,10 @@ class Parts:
     query: float
     cpu: float
 
+    def __str__(self) -> str:
+        parts = f"landing {self.landing:.2f} s, tables of topics {self.inputs:.2f} s, others {self.query:.2f} s"
+        return f"{parts}; {self.cpu:.2f} CPU-s"
+
     @property
     def steps(self) -> float:
         """Seconds of all tables, those of the topics included."""
