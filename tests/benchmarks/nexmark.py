@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.measure import Bench
 
 EVENTS = 1_000_000
+CHUNK = 100_000  # events that are generated before they are sent
 WARM = 10_000  # events of a run that only warms the engine up
 SINCE = 1_767_225_600_000  # 2026-01-01, in milliseconds since 1970
 PER_EPOCH = 50  # events: a person, three auctions, then bids
@@ -39,6 +40,9 @@ HOT_EVERY = 100  # of so many persons or auctions one is hot
 CATEGORIES = (10, 11, 12, 13, 14)
 CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent")
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
+
+Event = dict[str, int | str]
+"""An event's columns."""
 
 COLUMNS = {
     "person": "name string, city string, state string, date_time bigint",
@@ -65,12 +69,17 @@ class Events:
 
     def send(self, count: int) -> None:
         """Generate so many further events, and send them."""
-        found: dict[str, list[dict[str, int | str]]] = {topic: [] for topic in COLUMNS}
-        for number in range(self.count, self.count + count):
+        end = self.count + count
+        while self.count < end:
+            self._send_some(range(self.count, min(self.count + CHUNK, end)))
+
+    def _send_some(self, numbers: range) -> None:
+        found: dict[str, list[Event]] = {topic: [] for topic in COLUMNS}
+        for number in numbers:
             of = number % PER_EPOCH
             topic = "person" if of == 0 else "auction" if of <= AUCTIONS else "bid"
             found[topic].append(getattr(self, f"_{topic}")(number, SINCE + number))  # one event every millisecond
-        self.count += count
+        self.count = numbers.stop
         for topic, events in found.items():
             values = ((event["id"], {name: event[name] for name in event if name != "id"}) for event in events)
             produce(self.bench.kafka, self.prefix + topic, ((key, json.dumps(v).encode()) for key, v in values))
@@ -81,13 +90,13 @@ class Events:
         """DuckDB's answer over all events."""
         return answer(sql, {topic: pa.concat_tables(tables) for topic, tables in self.tables.items()})
 
-    def _person(self, _: int, now: int) -> dict[str, int | str]:
+    def _person(self, _: int, now: int) -> Event:
         self._persons += 1
         rng, number = self._rng, self._persons - 1
         name = f"{rng.choice('ABCDEFGHIJ')}. {rng.randrange(1000)}"
         return {"id": number, "name": name, "city": rng.choice(CITIES), "state": rng.choice(STATES), "date_time": now}
 
-    def _auction(self, number: int, now: int) -> dict[str, int | str]:
+    def _auction(self, number: int, now: int) -> Event:
         self._auctions += 1
         rng, bid = self._rng, self._price()
         lasts = 1 + rng.randrange(2 * OPEN_AUCTIONS * PER_EPOCH // AUCTIONS)  # milliseconds: as long as it is open
@@ -102,7 +111,7 @@ class Events:
             "category": rng.choice(CATEGORIES),
         }
 
-    def _bid(self, number: int, now: int) -> dict[str, int | str]:
+    def _bid(self, number: int, now: int) -> Event:
         rng, newest = self._rng, self._auctions - 1
         auction = newest // HOT_EVERY * HOT_EVERY
         if rng.random() < 0.5:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.benchmarks import nexmark, tpch
+from tests.benchmarks import levels, nexmark, tpch
 
 if TYPE_CHECKING:
     from tests.benchmarks.measure import Bench, Row
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 def run(bench: Bench) -> list[Row]:
     """Every suite."""
-    return [*nexmark.run(bench), *tpch.run(bench)]
+    return [*nexmark.run(bench), *tpch.run(bench), *levels.run(bench)]

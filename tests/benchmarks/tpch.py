@@ -38,6 +38,11 @@ SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "HOUSEHOLD", "MACHINERY")
 REGIONS = ("AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST")
 NATIONS = 25  # five of each region
 
+CHUNK = 50_000  # orders that are generated before they are sent
+
+Value = dict[str, int | str]
+"""The value of a record, as JSON has it."""
+
 DECLARED = {
     "region": ("r_regionkey bigint", "r_name string"),
     "nation": ("n_nationkey bigint", "n_name string, n_regionkey bigint"),
@@ -79,10 +84,9 @@ class Data:
         for topic in DECLARED:
             self.bench.kafka.create_topic(self.prefix + topic, 4)
         self._send("region", ((n, {"r_name": name}) for n, name in enumerate(REGIONS)))
-        nations = ((n, {"n_name": f"NATION {n}", "n_regionkey": n % len(REGIONS)}) for n in range(NATIONS))
-        self._send("nation", nations)
-        suppliers = ((n, {"s_name": f"Supplier {n}", "s_nationkey": n % NATIONS}) for n in range(self.size("supplier")))
-        self._send("supplier", suppliers)
+        self._send("nation", ((n, {"n_name": f"NATION {n}", "n_regionkey": n % len(REGIONS)}) for n in range(NATIONS)))
+        numbers = range(self.size("supplier"))
+        self._send("supplier", ((n, {"s_name": f"Supplier {n}", "s_nationkey": n % NATIONS}) for n in numbers))
         self._send("customer", ((n, self._customer(n)) for n in range(self.size("customer"))))
         self._insert(self.size("orders"))
 
@@ -99,23 +103,29 @@ class Data:
         self._insert(count)
 
     def _insert(self, count: int) -> None:
-        orders, lines = [], []
-        for number in range(self._next, self._next + count):
+        end = self._next + count
+        while self._next < end:
+            self._insert_some(range(self._next, min(self._next + CHUNK, end)))
+
+    def _insert_some(self, numbers: range) -> None:
+        orders: list[tuple[int, Value]] = []
+        items: list[tuple[str, Value]] = []
+        for number in numbers:
             day = FIRST_DAY + timedelta(self._rng.randrange(DAYS))
             # A third of the customers has no orders, as in TPC-H.
             customer = self._rng.randrange(self.size("customer") * 2 // 3)
             orders.append((number, {"o_custkey": customer, "o_orderdate": str(day), "o_shippriority": 0}))
             self._lines[number] = self._rng.randrange(1, 8)
-            lines += [(_line_key(number, line), self._line_item(day)) for line in range(1, self._lines[number] + 1)]
-        self._next += count
+            items += [(_line_key(number, line), self._line_item(day)) for line in range(1, self._lines[number] + 1)]
+        self._next = numbers.stop
         self._send("orders", orders)
-        self._send("lineitem", lines)
+        self._send("lineitem", items)
 
-    def _send(self, topic: str, records: Iterable[tuple[int | str, dict[str, int | str] | None]]) -> None:
+    def _send(self, topic: str, records: Iterable[tuple[int | str, Value | None]]) -> None:
         values = ((key, None if value is None else json.dumps(value).encode()) for key, value in records)
         produce(self.bench.kafka, self.prefix + topic, values)
 
-    def _customer(self, number: int) -> dict[str, int | str]:
+    def _customer(self, number: int) -> Value:
         return {
             "c_name": f"Customer#{number:09}",
             "c_address": f"address {self._rng.randrange(10**9)}",
@@ -125,7 +135,7 @@ class Data:
             "c_mktsegment": self._rng.choice(SEGMENTS),
         }
 
-    def _line_item(self, ordered: date) -> dict[str, int | str]:
+    def _line_item(self, ordered: date) -> Value:
         quantity = self._rng.randrange(1, 51)
         shipped = ordered + timedelta(self._rng.randrange(1, 122))
         return {
