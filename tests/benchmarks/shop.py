@@ -42,8 +42,8 @@ def customer(rng: random.Random, number: int) -> bytes:
     return json.dumps({"name": f"customer {number} {rng.randrange(1000)}", "country": rng.choice("ABCDEFGH")}).encode()
 
 
-def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int, bytes]]) -> None:
-    """Send records with integer keys, and wait until the broker has them."""
+def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int | str, bytes | None]]) -> None:
+    """Send records, whose keys are numbers or JSON, and wait until the broker has them. None is a tombstone."""
     settings: dict[str, int | str] = {
         "linger.ms": 50,
         "compression.type": "lz4",
