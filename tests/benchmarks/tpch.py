@@ -96,10 +96,10 @@ class Data:
         So one in a hundred orders and line items changes.
         """
         count = max(self.size("orders") // REFRESHED // 2, 1)
-        for order in list(self._lines)[:count]:
-            lines = self._lines.pop(order)
-            self._send("lineitem", ((_line_key(order, line), None) for line in range(1, lines + 1)))
-            self._send("orders", [(order, None)])
+        oldest = list(self._lines)[:count]
+        gone = [_line_key(order, line) for order in oldest for line in range(1, self._lines.pop(order) + 1)]
+        self._send("lineitem", ((key, None) for key in gone))
+        self._send("orders", ((order, None) for order in oldest))
         self._insert(count)
 
     def _insert(self, count: int) -> None:
