@@ -182,7 +182,7 @@ class Attempt:
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
             return attempt._merged(merge.difference(batch, stored, key))
-        table.narrow_statistics(self.session, self.table, self.before, batch.schema)
+        table.narrow_statistics(self.session, self.table, batch.schema)
         return attempt._stepped("stepped", commit.replace_all(batch, attempt.table, attempt.position))
 
     def _replaced(self, source: DataFrame, touched: Sequence[Row]) -> Stepped | None:
@@ -193,17 +193,16 @@ class Attempt:
         if absent:
             gone = self.stored().where(merge.at_keys(key, absent)).select(*cols(key)).collect()
         written = [row for row in touched if row[PRESENT]]
-        position = replace(self.position, deleted=len(gone))
         if not written and not gone:
-            done = self._stepped("stepped", commit.append(self.no_rows(), self.table, position))
+            done = self._stepped("stepped", commit.append(self.no_rows(), self.table, self.position))
             return done and replace(done, touched=len(touched))
         # Few rows, so one file: every later read opens each file.
-        rows = present(source).coalesce(1)
+        rows, position = present(source).coalesce(1), replace(self.position, deleted=len(gone))
         after = commit.replace_where(rows, merge.at_keys(key, [*written, *gone]), self.table, position)
         done = self._stepped("stepped", after)
         if done is None or after is None:
             return None
-        updated = after.metrics["numDeletedRows"] - len(gone)
+        updated = after.metrics.get("numDeletedRows", 0) - len(gone)  # Delta leaves the count out if it is none
         inserted = len(written) - updated
         return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
 

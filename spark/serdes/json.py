@@ -64,8 +64,10 @@ LEAF = re.compile(
 """A type, alone or inside another, whose values Spark may read as other values than were written."""
 TIMES = ("timestamp", "timestamp_ntz")
 DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-ESCAPED = r"\\u00[0-7]"
-"""An escaped ASCII character. A text that has one must be parsed, since no search of the text finds what it hides."""
+ESCAPED = r"\u00"
+"""How an escaped ASCII character begins. A text that has one must be parsed, since a search does not see through it."""
+UNESCAPED = re.compile(r"[ !#-.0-\[\]-~]*")
+"""A name of which no character needs an escape, or has one other than `ESCAPED`."""
 MISREAD = {
     "decimal": r'"[^",]*,',
     "timestamp": r'-?[0-9]{13}|"\s*T?[0-9]{1,2}:',
@@ -167,13 +169,15 @@ def _endless(text: str, columns: tuple[Column, ...]) -> Expression:
     """True if Spark would write a decimal out in full (see `ENDLESS`)."""
     names = [column.name for column in columns if str(column.type).startswith("decimal")]
     nested = [str(column.type) for column in columns if not str(column.type).startswith("decimal")]
-    found = F.lit(False)
-    if names:
-        any_of = "|".join(map(re.escape, names))
-        found |= F.col(text).rlike(rf'"(?:{any_of})"\s*:\s*(?:"{ENDLESS}"|{ENDLESS}){END}')
+    found = [F.col(text).rlike(rf'{_field_of(name)}(?:"{ENDLESS}"|{ENDLESS}){END}') for name in names]
     if any(DECIMAL.search(kind) for kind in nested):  # not in quotes: there "12e45678" may be a short hash
-        found |= F.col(text).rlike(rf"[:,\[]\s*{ENDLESS}{END}")
-    return found
+        found.append(F.col(text).rlike(rf"[:,\[]\s*{ENDLESS}{END}"))
+    return _some(found)
+
+
+def _field_of(name: str) -> str:
+    """Return a pattern of a field up to its value; of nothing if the name may be written in several ways."""
+    return rf'"{re.escape(name)}"\s*+:\s*+' if UNESCAPED.fullmatch(name) else ""
 
 
 def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
@@ -181,7 +185,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     # If the only closing brace is the last character, nothing follows it. Otherwise the text is parsed once more. So is
     # a text that may hold NaN or Infinity without quotes: they are not JSON, and json_array_length refuses them.
     infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
-    plain = (F.locate("}", F.col(text)) == F.length(text)) & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
+    first = F.locate("}", F.col(text))
+    is_last = (first == F.octet_length(text)) | (
+        first == F.length(text)
+    )  # to count characters takes as long as a search
+    plain = is_last & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
     one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
     fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
     misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
@@ -207,7 +215,7 @@ def _fits(text: str, value: Expression, column: Column) -> Expression:
     if not kinds:
         fits = F.lit(True)
     else:
-        field = rf'"{re.escape(column.name)}"\s*+:\s*+' if LEAF.fullmatch(kind) else ""
+        field = _field_of(column.name) if LEAF.fullmatch(kind) else ""
         pattern = "|".join(rf"{field}(?:{MISREAD[leaf]})" for leaf in sorted(kinds))
         fits = ~_has_error(text, value, column, pattern, _misread)
     if kind == "date" or kind in TIMES:
@@ -226,7 +234,9 @@ def _has_error(
 ) -> Expression:
     """True if `is_wrong` is true for a field as it was written; parses only a text that matches `pattern`."""
     wrong = F.coalesce(_any(str(column.type), _written(text, column), is_wrong), F.lit(False))
-    return F.when(value.isNotNull() & F.col(text).rlike(f"{pattern}|{ESCAPED}"), wrong).otherwise(F.lit(False))
+    # Not one pattern: Java's search skips ahead only in a pattern that begins with literal characters, as a name.
+    is_suspect = F.col(text).rlike(pattern) | F.contains(text, F.lit(ESCAPED))
+    return F.when(value.isNotNull() & is_suspect, wrong).otherwise(F.lit(False))
 
 
 def _written(text: str, column: Column) -> Expression:
@@ -296,8 +306,10 @@ def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         patterns = [rf"\.[0-9]{{{min(scales) + 1}}}|[0-9.][eE][+-]?[0-9]"] if scales else []
         patterns += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
         if patterns:
+            field = _field_of(column.name) if LEAF.fullmatch(str(column.type)) else ""
+            field += '"?[^",}]*?' if field else ""
             value = F.col(f"{parsed}.{quoted(column.name)}")
-            found.append(_has_error(text, value, column, "|".join(patterns), _finer))
+            found.append(_has_error(text, value, column, f"{field}(?:{'|'.join(patterns)})", _finer))
     return _some(found)
 
 

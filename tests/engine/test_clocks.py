@@ -32,7 +32,7 @@ CLOCKS = {
 
 @pytest.mark.thorough
 def test_a_tables_rows_do_not_depend_on_clocks(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
-    builder = StreamsBuilder("clocks")
+    builder = StreamsBuilder("clocks", message_timestamp_after_max_ms=None)
     names = {}
     for kind in ("CreateTime", "LogAppendTime"):
         far = {"message.timestamp.type": kind, "message.timestamp.after.max.ms": str(2**63 - 1)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import LongType, StructField, StructType
 
 from spark.engine import land
 from spark.engine.inputs import span
@@ -118,6 +119,32 @@ def test_a_table_without_statistics_of_our_columns_gets_them_with_its_next_commi
         log = DeltaTable(lake.path(ports, topology, each)).history()
         assert [entry["operation"] for entry in log].count("SET TBLPROPERTIES") == 1
     assert "id" in indexed(ports, topology, "newest")
+
+
+def test_a_table_whose_other_columns_have_no_statistics_gets_the_property_once(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    name = topic("flags")
+    builder = StreamsBuilder(f"flags-{name}")
+    flags = builder.table(name, Consumed.json(key="id bigint", value=", ".join(f"b{n} boolean" for n in range(40))))
+    flags.filter("b0").materialize("set")
+    topology = builder.build()
+    [source] = topology.sources
+    for wave in range(3):
+        send(kafka, name, Record({"id": wave}, {"b0": True}))
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
+    for each in (source.landing, name, "set"):
+        log = DeltaTable(lake.path(ports, topology, each)).history()
+        assert [entry["operation"] for entry in log].count("SET TBLPROPERTIES") == 0, each
+
+
+def test_the_columns_of_a_fold_that_nobody_searches_have_no_statistics() -> None:
+    names = ["g", "a", "_rows", *(f"_partial{n}" for n in range(40)), "_partition", "_offset"]
+    schema = StructType([StructField(name, LongType()) for name in names])
+    [named] = table.statistics(schema, ["g"]).values()
+    assert {"`g`", "`_partition`", "`_offset`", "`a`"} <= set(named.split(","))
+    assert len(named.split(",")) == table.INDEXED
 
 
 def test_a_table_of_many_columns_is_replaced_by_one_of_others(

@@ -45,7 +45,7 @@ def built(items: str, read: str = "") -> Topology:
         case "an aggregate":
             table.group_by("price").count("items").materialize("totals")
         case "its changes":
-            table.to_stream().materialize("told")
+            table.to_stream().materialize("changes")
     return builder.build()
 
 
@@ -138,9 +138,11 @@ def test_readers_that_come_later_take_a_replaced_row_for_one_change(ports: Ports
     arrived(ports, kafka, alone)
     arrived(ports, kafka, alone, Record("a", {"price": 9}), Record("b", None))
     assert how(ports, alone, items) == "WRITE"
-    told = built(items, "its changes")
-    lake.step_all(ports, told)
-    records = [(row["sku"], row["price"], row["_deleted"]) for row in lake.listed(lake.path(ports, told, "told"))]
+    followed = built(items, "its changes")
+    lake.step_all(ports, followed)
+    records = [
+        (row["sku"], row["price"], row["_deleted"]) for row in lake.listed(lake.path(ports, followed, "changes"))
+    ]
     wanted = [("a", 1, False), ("a", 9, False), ("b", 2, False), ("b", None, True), ("it's ${x}", 3, False)]
     assert sorted(records, key=repr) == sorted(wanted, key=repr)
 

@@ -8,12 +8,12 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from deltalake import DeltaTable
 
-from spark.engine.errors import ChangesExpired, PositionLost
+from spark.engine.errors import ChangesExpired, LogBroken, PositionLost
 from spark.engine.log import commit, delta_log, table
 from spark.engine.log.position import CLOSED, Input, Position
 from spark.engine.log.stored_table import ChangedVersion, StoredTable
@@ -480,3 +480,13 @@ def test_deltas_own_log_is_read_as_these_logs_are(engine: Engine, tmp_path: Path
             assert (changed.data_version, changed.position) == (changed.version, empty)
     finally:
         session.stop()
+
+
+def test_an_open_table_whose_store_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        def open_input_stream(self, _: str) -> NoReturn:
+            raise OSError("\x1b[31mGeneric S3 error\x1b[0m\nand a stack")
+
+    monkeypatch.setattr(delta_log, "_store", lambda _: Away())
+    with pytest.raises(LogBroken, match=r"^s3://bucket/orders cannot be read: Generic S3 error\. Where the lake"):
+        delta_log.entry("s3://bucket/orders", 3)

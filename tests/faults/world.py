@@ -42,7 +42,7 @@ class Story:
     def drawn(seed: int) -> Story:
         """The story of a seed."""
         random = Random(seed)
-        a, b, c, d = random.sample(range(1, 1_000), 4)
+        a, b, c, d, e = random.sample(range(1, 1_000), 5)
         ada, bob, zoe = random.sample(range(1, 1_000), 3)
 
         def order(key: int, customer: int) -> list[Change]:
@@ -57,11 +57,13 @@ class Story:
             (*order(a, ada), *order(b, bob), *order(c, zoe)),
             (*order(a, bob), (b, None), *order(d, ada)),
             (),
+            (*order(a, ada), (d, None), *order(e, bob)),
         )
         customers: Waves = (
             (customer(ada, "ada"), customer(bob, "bob")),
             (customer(ada, "ada"), customer(zoe, "zoe")),
             ((None, {"name": "nobody"}),),
+            (),
         )
         return Story(orders, customers)
 
@@ -88,7 +90,8 @@ class World:
     `empty`; `landed`: the first wave landed and the topics' tables stepped; `first`: the join stepped as well;
     `second`: the second wave landed and the topics' tables stepped; `moved`: the join stepped, and the third wave
     landed, which is one record without a key, and its table stepped; `spoiled`: then somebody's hand was in the join.
-    `gained`: as `second`, but orders have a column more, and their table has it.
+    `gained`: as `second`, but orders have a column more, and their table has it. `ordered`: as `moved` with the join
+    stepped, and the fourth wave landed, which changes orders alone, and the topics' tables stepped.
     """
 
     ports: Ports
@@ -153,11 +156,11 @@ def build(
     o, c = (source.topic for source in made.sources)
     kept = {"empty": replace(ports, lakehouse=Lakehouse(str(stages / "empty")))}
 
-    def wave(number: int) -> None:
+    def wave(number: int, at: Ports = ports) -> None:
         for name, changes in ((o, story.orders), (c, story.customers)):
             send(kafka, name, *(Record(key, row) for key, row in changes[number]))
-        lake.land_all(ports, made)
-        lake.step_all(ports, made, o, c)
+        lake.land_all(at, made)
+        lake.step_all(at, made, o, c)
 
     def keep(stage: str) -> None:
         kept[stage] = lake.copied(ports, made, stages / stage)
@@ -181,4 +184,7 @@ def build(
     finally:
         session.stop()
     keep("spoiled")
+    kept["ordered"] = lake.copied(kept["moved"], made, stages / "ordered")
+    lake.step_all(kept["ordered"], made, "joined")
+    wave(3, kept["ordered"])
     return World(ports, made, story, kept)

@@ -410,6 +410,31 @@ def test_columns_may_have_the_names_of_kafkas_and_names_that_need_quoting(sessio
     ]
 
 
+def test_names_that_may_be_written_in_several_ways_hide_nothing(session: SparkSession) -> None:
+    odd = Consumed.json(
+        key="k int", value="`a/b` decimal(6,2), `größe` decimal(6,2), `t\\x` timestamp, `a+b` decimal(6,2), plain int"
+    )
+    at = "2026-01-01T10:00:00"
+    good = [
+        b'{"a/b": 1.50, "a+b": 1.5, "t\\\\x": "2026-01-01T10:00:00.123456Z"}',
+        b'{"a\\/b": "1.5", "gr\\u00f6\\u00dfe": 2.5, "aab": 1.2345, "other": {"a": 1.2345}}',
+    ]
+    assert BROKEN not in decoded(session, odd, [(b"1", text) for text in good])
+    finer = [
+        b'{"a/b": 1.505}',
+        b'{"a\\/b": 1.505}',
+        b'{"a\\/b" :\n "1.505"}',
+        b'{"a\\/b": "1.55e-1"}',
+        '{"größe": 1.505}'.encode(),
+        b'{"gr\\u00f6\\u00dfe": 1.505}',
+        b'{"a+b": "1.505", "plain": 1}',
+        b'{"a+b": 1.5, "a+b"  :  1.505}',
+        f'{{"t\\\\x": "{at}.1234567Z"}}'.encode(),
+        f'{{"\\u0074\\\\x": "{at}.1234567Z"}}'.encode(),
+    ]
+    assert decoded(session, odd, [(b"1", text) for text in finer]) == [BROKEN] * len(finer)
+
+
 def test_a_tinyint_that_does_not_fit_is_broken(session: SparkSession) -> None:
     small = Consumed.json(key="k tinyint", value="t tinyint")
     records = [(b"1", b'{"t": -128}'), (b"1", b'{"t": 200}'), (b"1", b'{"t": null}'), (b'{"k": 200}', b'{"t": 1}')]

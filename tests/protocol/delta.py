@@ -41,7 +41,7 @@ class Version:
     metadata: str | None = None
     metrics: Mapping[str, int] = field(default_factory=dict)
     overwrites: bool = False
-    replaces: str | None = None
+    replaces_keys: str | None = None
     """The condition of the rows that it replaced."""
     properties: Mapping[str, str] = field(default_factory=dict)
     fences: Mapping[str, int] = field(default_factory=dict)
@@ -63,8 +63,8 @@ class Version:
         return json.dumps({"commitInfo": info})
 
     def _parameters(self) -> dict[str, str]:
-        if self.replaces is not None:
-            return {"mode": "Overwrite", "predicate": self.replaces}
+        if self.replaces_keys is not None:
+            return {"mode": "Overwrite", "predicate": self.replaces_keys}
         return {"mode": "Overwrite"} if self.overwrites else {}
 
 
@@ -80,7 +80,7 @@ class Write:
     reads: bool = False
     """What it writes depends on the rows it read."""
     overwrites: bool = False
-    replaces: str | None = None
+    replaces_keys: str | None = None
     properties: Mapping[str, str] | None = None
 
     @property
@@ -191,7 +191,7 @@ class Lake:
             metadata,
             write.metrics,
             write.overwrites,
-            write.replaces,
+            write.replaces_keys,
             last.properties if write.properties is None else write.properties,
             last.fences if app is None else {**last.fences, app: number},
             app,
@@ -283,7 +283,7 @@ class Lake:
             assert {key for key, _ in rows} <= keys, "DELTA_REPLACE_WHERE_MISMATCH"
             gone = [row for row in last.rows if row[0] in keys]
             counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
-            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces=where)
+            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=where)
 
         return self.write(path, plan, **fence)
 

@@ -134,7 +134,7 @@ def story(hands: Hands) -> list[Told]:
                 entry.operation,
                 entry.changed_rows,
                 entry.overwrites,
-                entry.replaces,
+                entry.replaces_keys,
                 at and (epochs[at.epoch], at.n),
             )
             for entry, at in zip(entries, known, strict=True)
@@ -163,11 +163,11 @@ def story(hands: Hands) -> list[Told]:
     look("merged what is there", merged(hands, replace(first, n=4), k1="d"))
     look("replaced rows", replaced(hands, replace(first, n=5), "`k` IN (1, 2, 4)", k1="x", k4="y"))
     look("replaced with the same number", replaced(hands, replace(first, n=5, run="late"), "`k` IN (1)", k1="z"))
-    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=6)))
+    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=7)))
     hands.by_hand("OPTIMIZE")
     look("compacted")
     hands.by_hand("RESTORE", 1)
-    assert stored.fence(first) == 6, "RESTORE leaves numbers alone"
+    assert stored.fence(first) == 7, "RESTORE leaves numbers alone"
     seen.append([hands.stored()])
     assert commit.close_epoch(nothing, stored, first)
     assert commit.close_epoch(nothing, stored, first), "closed is closed"

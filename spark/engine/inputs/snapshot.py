@@ -104,14 +104,16 @@ class DeltaSnapshot:
         version, begun = self.inputs[scan.table].version, self.begun.get(scan.table)
         changed = self.table(scan.table).changed_versions(since=begun or 0, until=version)
         since = next((commit.version for commit in changed if commit.replaced), begun)
-        replaces = any(commit.replaces for commit in changed)
+        replaces_keys = any(commit.replaces_keys for commit in changed)
         if since is None:
-            return recorded(scan, self.feed(scan, since=0), replaces)
+            return recorded(scan, self.feed(scan, since=0), replaces_keys)
         # Delta cannot read changes across a change of columns, so they begin with the commit that replaced the table.
         then = replace(self, inputs=self.inputs | {scan.table: replace(self.inputs[scan.table], version=since)})
         rows = then.stored(scan).withColumns({"_batch": F.lit(since).cast("bigint"), "_deleted": F.lit(False)})
         first = with_ordinals(rows, scan.key)
-        return first if since == version else first.unionByName(recorded(scan, self.feed(scan, since + 1), replaces))
+        return (
+            first if since == version else first.unionByName(recorded(scan, self.feed(scan, since + 1), replaces_keys))
+        )
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
         """Return the change feed of a stored table from version `since` up to the pin, with Delta's columns."""
@@ -225,16 +227,16 @@ def placed(scan: Scan, records: DataFrame) -> DataFrame:
     return records.withColumn("_reached", F.coalesce(F.col("_reached"), micros()))
 
 
-def recorded(scan: Scan, feed: DataFrame, replaces: bool) -> DataFrame:
+def recorded(scan: Scan, feed: DataFrame, replaces_keys: bool) -> DataFrame:
     """Return a change feed as records: the scan's columns, and `STREAMED`.
 
     A deleted row is a record without a value, with the last coordinates of the row. A row that a commit replaced, by a
-    deletion and an insertion, is one record; `replaces`: the feed has such rows.
+    deletion and an insertion, is one record; `replaces_keys`: the feed has such rows.
     """
     deleted = F.col("_change_type") == "delete"
     values = [col(c.name) if c.name in scan.key else F.when(~deleted, col(c.name)).alias(c.name) for c in scan.columns]
     changes = feed.where("_change_type <> 'update_preimage'")
-    if replaces:
+    if replaces_keys:
         is_replaced = F.max(inserted()).over(Window.partitionBy("_commit_version", *cols(scan.key)))
         changes = changes.withColumn("_replaced", is_replaced).where(~deleted | ~F.col("_replaced"))
     batch = F.col("_commit_version").alias("_batch")

@@ -135,8 +135,8 @@ class IncrementalSpan:
                 f"{self.after.topology}/{scan.table} was replaced, with other columns: its changes end there. "
                 f"Run `tidetable rebuild` for every table that reads them"
             )
-        replaces = any(commit.replaces for commit in self._changed[scan.table])
-        return recorded(scan, self._feed(scan), replaces)
+        replaces_keys = any(commit.replaces_keys for commit in self._changed[scan.table])
+        return recorded(scan, self._feed(scan), replaces_keys)
 
     def changes(self, scan: Scan) -> DataFrame:
         """Return one row for every key that changed: its newest row, or `_present` false.
@@ -178,7 +178,7 @@ class IncrementalSpan:
     def _changed_once(self, scan: Scan) -> bool:
         """Return whether the change feed has every key at most once, but for updates: the span is one MERGE."""
         match self._changed[scan.table]:
-            case [ChangedVersion(position=Position(whole=False), replaces=False)]:
+            case [ChangedVersion(position=Position(whole=False), replaces_keys=False)]:
                 return True
         return False
 

@@ -112,7 +112,9 @@ def _add(
         add_columns(session, stored, columns)
         no_rows = session.read.format("delta").load(stored.path).where("false")
         was = state.position
-        position = replace(was, n=was.n + 1, run=run, data_version=state.data_version, whole=False, restored=None)
+        position = replace(
+            was, n=was.n + 1, run=run, data_version=state.data_version, whole=False, restored=None, deleted=None
+        )
         if commit.append(no_rows, stored, position) is not None:
             with races():  # another run may record it at the same time
                 table.set_properties(session, stored, {table.DEFINITION: definition(topology, target)})

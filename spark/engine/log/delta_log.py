@@ -44,7 +44,7 @@ class Entry:
     overwrites: bool
     """The commit replaced all rows, maybe with other columns."""
     at: int
-    replaces: bool = False
+    replaces_keys: bool = False
     """The commit replaced the rows that meet a condition: its change feed has no updates."""
 
     @property
@@ -54,11 +54,12 @@ class Entry:
         A row that was replaced counts twice: as deleted and as inserted.
         """
         match self.operation:
-            case "WRITE" if self.replaces:
-                # Delta counts the rows that stay in a file as copied and as output, also if it copied none.
-                counts = [self.metrics.get(f"num{name}Rows") for name in ("Output", "Copied", "Deleted")]
-                output, copied, deleted = (count if count is not None else -1 for count in counts)
-                return output - copied + deleted if min(output, copied, deleted) >= 0 else None
+            case "WRITE" if self.replaces_keys:
+                # Delta counts the rows that stay in a file as copied and as output. It omits counts of nothing.
+                output, copied, deleted = (
+                    self.metrics.get(f"num{name}Rows") for name in ("Output", "Copied", "Deleted")
+                )
+                return None if output is None else output - (copied or 0) + (deleted or 0)
             case "WRITE" if "numOutputRows" in self.metrics and not self.overwrites:
                 return self.metrics["numOutputRows"]
             case "MERGE":
@@ -101,7 +102,7 @@ class _Reader:
         else:
             try:
                 delta.update_incremental()
-            except DeltaError:  # commits that it lacks were cleaned up, or the log is broken
+            except (DeltaError, OSError):  # commits that it lacks were cleaned up, or the log cannot be read
                 delta = _opened(self.path)
         self.newest = _commit_info(self.path, delta.version())
         self.delta = delta
@@ -170,10 +171,11 @@ def _commit_info(path: str, version: int) -> str | None:
     """Return the commit information of a version as JSON, "{}" if the commit has none; None if there is no file."""
     name = f"_delta_log/{version:020}.json"
     try:
-        if "://" not in path:
-            with open(f"{path}/{name}", encoding="utf-8") as lines:
-                return _info(lines)
-        return _info(_store(path).open_input_stream(name).read().decode().splitlines())
+        with _readable(path):
+            if "://" not in path:
+                with open(f"{path}/{name}", encoding="utf-8") as lines:
+                    return _info(lines)
+            return _info(_store(path).open_input_stream(name).read().decode().splitlines())
     except FileNotFoundError:
         return None
 
@@ -190,9 +192,16 @@ def _store(path: str) -> PyFileSystem:
 
 
 def _opened(path: str) -> DeltaTable:
-    try:
+    with _readable(path):
         return DeltaTable(path)
-    except TableNotFoundError:
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raise what a library says about a log, or about the store that it is in, as `LogBroken`."""
+    try:
+        yield
+    except (TableNotFoundError, FileNotFoundError):
         raise
     except OSError as error:  # of an object store: credentials, endpoint, bucket
         raise LogBroken(
@@ -221,6 +230,6 @@ def entry_of(version: int, actions: dict[str, Any]) -> Entry:
     parameters = found.get("operationParameters") or {}
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
     overwrites = parameters.get("mode") == "Overwrite"
-    replaces = overwrites and "predicate" in parameters
+    replaces_keys = overwrites and "predicate" in parameters
     at = found.get("timestamp", 0)
-    return Entry(version, operation, metadata, metrics, overwrites and not replaces, at, replaces)
+    return Entry(version, operation, metadata, metrics, overwrites and not replaces_keys, at, replaces_keys)

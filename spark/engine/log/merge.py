@@ -1,4 +1,4 @@
-"""The MERGE of a step: updates rows that differ, deletes absent ones, inserts new ones; does not write equal rows."""
+"""The SQL of commits: the MERGE of a step, which does not write equal rows, and conditions on keys as literals."""
 
 from __future__ import annotations
 

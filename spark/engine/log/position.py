@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ANCHOR = "tidetable.anchor"
-FORMAT = 1
+FORMAT = 2
 """The version of the stored format: positions in commits, properties of a table, definitions, names of columns. A table
 with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
 an example of them to `tests/engine/golden`."""

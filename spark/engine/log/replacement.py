@@ -35,10 +35,9 @@ def differ(touched: Sequence[Row], key: Sequence[str], cut: Cut) -> bool:
     A row that a record beyond the cut made differs from every stored row: they have the coordinates of earlier records.
     """
     offsets = {topic.partition("/")[2]: at.offsets for topic, at in cut.items()}
-    return merge.has_literals(touched, key) and all(
-        row["_offset"] >= offsets[row["_topic"]].get(row["_partition"], 0)
-        if row["_topic"] in offsets and row["_offset"] is not None
-        else False
-        for row in touched
-        if row[PRESENT]
-    )
+
+    def is_beyond(row: Row) -> bool:
+        topic, offset = row["_topic"], row["_offset"]
+        return topic in offsets and offset is not None and offset >= offsets[topic].get(row["_partition"], 0)
+
+    return merge.has_literals(touched, key) and all(is_beyond(row) for row in touched if row[PRESENT])

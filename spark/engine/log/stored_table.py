@@ -46,13 +46,13 @@ class ChangedVersion:
     position: Position | None
     replaced: bool = False
     """The commit replaced all rows, maybe with other columns."""
-    replaces: bool = False
+    replaces_keys: bool = False
     """The commit replaced rows at some keys: its change feed has deletions and insertions, and no updates."""
 
     @property
     def only_inserts(self) -> bool:
         """Whether every changed key has an insertion in the change feed: its deletions are of replaced rows only."""
-        return self.replaces and self.position is not None and self.position.deleted == 0
+        return self.replaces_keys and self.position is not None and self.position.deleted == 0
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class StoredTable:
         if first is None and self._seen(since + 1) is None:
             first = self._before_cleanup(since)
         return [
-            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces)
+            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces_keys)
             for found in self._not_quiet(first or _Seen(since), until)
             if found.rows != 0
         ]
@@ -252,7 +252,7 @@ class StoredTable:
     def oldest_commit(self, holds: Callable[[Position], bool]) -> Commit | None:
         """Return the oldest commit of the table's epoch whose position `holds`; None if there is none.
 
-        What holds for a commit must hold for all later ones. The log is not read as a whole, but by halves.
+        What holds for a commit must hold for all later ones. It is found by binary search.
         """
         with delta_log.reading(self.path) as delta:
             newest, anchor = delta.version(), self._anchor(delta)
@@ -411,9 +411,9 @@ class _Seen:
         return self.entry is not None and self.entry.overwrites
 
     @property
-    def replaces(self) -> bool:
+    def replaces_keys(self) -> bool:
         """Whether the commit replaced rows at some keys."""
-        return self.entry is not None and self.entry.replaces
+        return self.entry is not None and self.entry.replaces_keys
 
     def is_of(self, anchor: Position) -> bool:
         """Return whether a step of the anchor's epoch made the commit."""

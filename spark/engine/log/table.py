@@ -31,6 +31,7 @@ from spark.engine.log.comments import comment
 from spark.engine.log.commit import METADATA, races, until_committed
 from spark.engine.log.merge import literal
 from spark.engine.log.position import ANCHOR, FORMAT, STORED_FORMAT, Position
+from spark.operators.algebra import OURS
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ CREATED_BY_ANOTHER = (  # Delta's error classes for a table that another run cre
 STATISTICS = "delta.dataSkippingStatsColumns"
 """The property that names the columns whose least and greatest values Delta keeps for every file."""
 INDEXED = 32  # columns that Delta keeps statistics of by default, the first ones; the fields of a struct count
+SKIPPING = (*OURS, "_batch", "_ordinal", "_redecoded")  # our columns by which the files of a span are found
 COMPARED = (  # types that Delta keeps statistics of
     *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
     *(StringType, DateType, TimestampType, TimestampNTZType),
@@ -156,7 +158,7 @@ def statistics(schema: StructType, key: Sequence[str]) -> dict[str, str]:
     if _width(schema) <= INDEXED:
         return {}
     columns = [field.name for field in schema if isinstance(field.dataType, COMPARED)]
-    wanted = [name for name in columns if name in key or name.startswith("_")]
+    wanted = [name for name in columns if name in key or name in SKIPPING]
     others = [name for name in columns if name not in wanted]
     wanted += others[: max(0, INDEXED - len(wanted))]
     return {STATISTICS: ",".join(map(quoted, wanted))}
@@ -167,24 +169,29 @@ def keep_statistics(session: SparkSession, table: StoredTable, state: State, key
 
     Files that are there do not gain statistics, until compaction writes them again.
     """
-    schema = StructType.fromJson(json.loads(table.schema()))
-    wanted, present = statistics(schema, key), _names(_indexed(state))
+    wanted = statistics(StructType.fromJson(json.loads(table.schema())), key)
     if not wanted:
         return
-    names = _names(wanted[STATISTICS].split(","))
-    needed = {name for name in names if name.startswith("_")} | names & _names(key)
-    if not needed < present:  # a user may have chosen the other columns
-        with races():
-            set_properties(session, table, wanted)
+    names, present = _names(wanted[STATISTICS].split(",")), _names(_indexed(state))
+    needed = names & (_names(key) | set(SKIPPING))
+    if present == names or needed < present:  # a user may have chosen the other columns
+        return
+    with races():
+        set_properties(session, table, wanted)
 
 
-def narrow_statistics(session: SparkSession, table: StoredTable, state: State, schema: StructType) -> None:
+def narrow_statistics(session: SparkSession, table: StoredTable, schema: StructType) -> None:
     """Drop columns from a table's statistics that are not in `schema`: Delta would refuse to replace its columns."""
-    present, names = _indexed(state), _names(map(quoted, schema.names))
-    kept = [name for name in present if _names([name]) <= names]
-    if kept != present:
-        with races():
+    state = table.state()
+    present, names = [] if state is None else _indexed(state), _names(schema.names)
+    kept = [name for name in present if _names([name.partition(".")[0]]) <= names]
+    if kept == present:
+        return
+    with races():
+        if kept:
             set_properties(session, table, {STATISTICS: ",".join(kept)})
+        else:
+            session.sql(f"ALTER TABLE delta.{quoted(table.path)} UNSET TBLPROPERTIES ('{STATISTICS}')").collect()
 
 
 def _indexed(state: State) -> list[str]:
