@@ -57,6 +57,7 @@ def test_plain_data_reads_like_the_plan() -> None:
         "followed": False,
         "topic": None,
         "produced": {"is": "produced", "format": "json"},
+        "former_rows_read": False,
     }
 
 
