@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from spark.engine.errors import LakesDiffer, PositionLost, condition
+from spark.engine.log import delta_log
 from spark.engine.log.comments import comment
 from spark.engine.log.commit import METADATA, races, until_committed
 from spark.engine.log.merge import literal
@@ -172,7 +173,7 @@ def keep_statistics(session: SparkSession, table: StoredTable, state: State, key
     wanted = statistics(StructType.fromJson(json.loads(table.schema())), key)
     if not wanted:
         return
-    names, present = _names(wanted[STATISTICS].split(",")), _names(_indexed(state))
+    names, present = _names(wanted[STATISTICS].split(",")), _names(_indexed(state.properties))
     needed = names & (_names(key) | set(SKIPPING))
     if present == names or needed < present:  # a user may have chosen the other columns
         return
@@ -182,20 +183,16 @@ def keep_statistics(session: SparkSession, table: StoredTable, state: State, key
 
 def narrow_statistics(session: SparkSession, table: StoredTable, schema: StructType) -> None:
     """Drop columns from a table's statistics that are not in `schema`: Delta would refuse to replace its columns."""
-    state = table.state()
-    present, names = [] if state is None else _indexed(state), _names(schema.names)
+    with delta_log.reading(table.path) as delta:  # this attempt may have set the property
+        present, names = _indexed(delta.metadata().configuration), _names(schema.names)
     kept = [name for name in present if _names([name.partition(".")[0]]) <= names]
-    if kept == present:
-        return
-    with races():
-        if kept:
-            set_properties(session, table, {STATISTICS: ",".join(kept)})
-        else:
-            session.sql(f"ALTER TABLE delta.{quoted(table.path)} UNSET TBLPROPERTIES ('{STATISTICS}')").collect()
+    if kept != present:
+        with races():  # an empty list is not a value of the property
+            set_properties(session, table, {STATISTICS: ",".join(kept or [quoted(schema.names[0])])})
 
 
-def _indexed(state: State) -> list[str]:
-    return [name for name in state.properties.get(STATISTICS, "").split(",") if name]
+def _indexed(properties: Mapping[str, str]) -> list[str]:
+    return [name for name in properties.get(STATISTICS, "").split(",") if name]
 
 
 def _names(columns: Iterable[str]) -> set[str]:
