@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         "By default the lake has an engine of its own, which is started at first use.",
     )
     engine_memory: str | None = Field(
-        default=None, description="The memory of the lake's own engine, such as `8g`. The default is `4g`."
+        default=None, description="The memory of the lake's own engine, such as `8g`. The default is `2g`."
     )
     topologies: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)] = Field(
         default=None,

@@ -103,7 +103,7 @@ class Engine:
 
     lake: Path | None
     remote: str | None = field(default=None, repr=False)  # its parameters may hold a token
-    memory: str = "4g"
+    memory: str = "2g"
     cores: str = "*"
     lakehouse: Lakehouse | None = None
     """The lake that a remote engine must see as this process does; this is proven once per process."""
