@@ -160,10 +160,12 @@ def remedy(topology: Topology, target: Table) -> str:
 def _is_ahead(here: Pins, pins: Pins) -> bool:
     """Return whether a table is ahead of its pins, as it is when the topology was limited after the table stepped.
 
-    False if an input is another table by now: the two cannot be compared.
+    False if an input is another table by now, or a topic was created again: the two cannot be compared.
     """
     same = all(here.inputs.get(name, pinned).id == pinned.id for name, pinned in pins.inputs.items())
-    return same and any(topic in pins.cut and pins.cut[topic].is_before(at) for topic, at in here.cut.items())
+    both = [(pins.cut[topic], at) for topic, at in here.cut.items() if topic in pins.cut]
+    same = same and all(there.topic_id == at.topic_id for there, at in both)
+    return same and any(there.is_before(at) for there, at in both)
 
 
 def _check_inputs(was: Position, will: Position) -> None:

@@ -204,6 +204,10 @@ def _source(state: BuilderState, kind: SourceKind, topic: str, consumed: Consume
                     "declare it with a builder of another name: a file system that ignores case has one folder for both"
                 )
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
+    for leader in state.leaders:
+        if leader.name.lower() == topic.lower():
+            what = f"{leader.name!r} is the read-only table of {leader.dotted_name} at {leader.line}"
+            raise place.mistake(what, "name the read-only table otherwise")
     for table in state.stored:
         if table.topic == topic:
             raise place.mistake(f"the table {table.name!r} is published to this topic", f"read {table.name!r} instead")

@@ -63,6 +63,9 @@ def declare_leader(
         if other.scan.table == full or other.name.lower() == name.lower():
             what = f"{other.name!r}, of {other.dotted_name}, is already declared at {other.line}"
             raise place.mistake(what, "declare a leader once, and use its handle several times")
+    for source in state.sources:
+        if source.topic.lower() == name.lower():
+            raise place.mistake(f"{name!r} is a topic of this topology, at {source.line}", "choose another name")
     for stored in state.stored:
         if stored.name.lower() == name.lower():
             raise place.mistake(f"{stored.name!r} is stored by this topology, at {stored.line}", "choose another name")

@@ -38,7 +38,10 @@ AT = 1_700_000_000_000  # milliseconds since 1970
 
 
 def leading(
-    customers: str, where: str = "country <> 'XX'", value: str = "name string, country string", select: str = "*"
+    customers: str,
+    where: str = "country <> 'XX'",
+    value: str = "name string, country string",
+    select: str | list[str] = "*",
 ) -> Topology:
     """The leader: a topic's customers, and those that are allowed."""
     builder = StreamsBuilder(f"leading-{customers}")
