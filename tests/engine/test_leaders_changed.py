@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from spark.engine.status import statuses
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
+from tests.engine import test_leaders
 from tests.engine.test_changelogs import forget
 from tests.engine.test_leaders import customer, files, leading
 from tests.support import lake
@@ -290,3 +292,35 @@ def test_what_is_no_table_of_that_key_is_refused(pair: Pair) -> None:
     ):
         with pytest.raises(LeaderChanged, match=problem):
             step(pair.ports, made, made.table("copy"), "wrong")
+
+
+OUTCOMES = {
+    "it steps": test_leaders.test_a_follower_has_what_its_leader_has_and_touches_no_file_of_it,
+    "it does not exist, or was removed": test_a_leader_that_is_gone_is_missed_by_name_and_no_row_of_its_follower_is,
+    "it is rebuilt, also by a changed definition with the same columns": (
+        test_a_changed_definition_of_the_leader_tells_the_difference
+    ),
+    "it is restored to an earlier version": test_what_a_leader_is_restored_to_is_followed_with_its_next_step,
+    "it gains a column": test_a_column_that_a_leader_gains_is_read_by_who_declares_it,
+    "it drops a column, or changes its type": (
+        test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alone
+    ),
+    "it lands its topic again and is rebuilt": test_a_leader_that_lands_its_topic_anew_and_is_rebuilt_goes_on,
+    "its changes expired before they were read": (
+        test_changes_of_a_leader_that_expired_ask_for_a_rebuild_or_are_in_the_ledger
+    ),
+    "it was removed and created again": test_a_leader_that_was_made_anew_asks_for_a_rebuild,
+    "somebody restored it by hand": test_a_leader_that_somebody_put_back_by_hand_names_the_leaders_rebuild,
+    "another definition of it ticks, from another checkout": (
+        test_leaders.test_a_second_leader_with_another_definition_is_refused_before_anything_is_changed
+    ),
+    "it is a stream, or has another key": test_what_is_no_table_of_that_key_is_refused,
+}
+"""The rows of the page, and the test of each."""
+
+
+def test_every_outcome_of_the_page_has_a_test() -> None:
+    text = Path("docs/shared-tables.md").read_text()
+    _, _, rows = text.partition("|---|---|\n")
+    told = [row.split("|")[1].strip() for row in rows.partition("\n\n")[0].splitlines()]
+    assert told == [*OUTCOMES]
