@@ -17,6 +17,7 @@ from assets.retries import retried
 from assets.specs import (
     TOPOLOGY_TAG,
     landing_spec,
+    leader_spec,
     published_spec,
     table_key,
     table_spec,
@@ -79,6 +80,8 @@ def assets(
 ) -> list[dg.AssetsDefinition]:
     """The assets of all topologies. A topic that several of them read is one asset.
 
+    A table of a topology that is not among them is an external asset, whose key its own code location has too.
+
     Raises:
         NameClash: two names differ only in characters that Dagster does not allow in names.
         Circle: a table is computed from a topic that is published from it; Dagster cannot order them.
@@ -95,6 +98,9 @@ def assets(
             _table(topology, table, lakehouse, suites.get(f"{topology.name}.{table.name}")) for table in topology.tables
         ]
         made += [_published(topology, table, lakehouse) for table in topology.tables if table.topic is not None]
+    here = {table_key(topology, table.name) for topology in topologies for table in topology.tables}
+    elsewhere = {spec.key: spec for one in topologies for leader in one.leaders for spec in [leader_spec(one, leader)]}
+    made += [dg.AssetsDefinition(specs=[spec]) for key, spec in elsewhere.items() if key not in here]
     return made
 
 

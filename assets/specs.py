@@ -12,13 +12,13 @@ import dagster as dg
 from assets.beta_warnings import without_beta_warnings
 from spark.engine.log.comments import comment
 from spark.operators.algebra import OURS
-from spark.topology.nodes import LANDING
+from spark.topology.nodes import LANDING, leader_parts
 
 if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
     from spark.topology import Topology
     from spark.topology.columns import Column, Line
-    from spark.topology.topology import Source, Table
+    from spark.topology.topology import Leader, Source, Table
 
 TOPOLOGY_TAG = "tidetable/topology"
 """The tag of every job of a topology, with the topology's name."""
@@ -33,9 +33,11 @@ def topic_key(topic: str) -> dg.AssetKey:
 
 
 def table_key(topology: Topology, name: str) -> dg.AssetKey:
-    """The asset key of a stored table, or of a landing, whose name is `_landing/<topic>`."""
+    """The asset key of a table by its name in plans: a stored table, a landing, or a table of another topology."""
     if name.startswith(LANDING):
         return dg.AssetKey([topology.name, "landing", name.removeprefix(LANDING)])
+    if (leader := leader_parts(name)) is not None:  # the same key in the code location that has the leader
+        return dg.AssetKey([*leader[1:]])
     return dg.AssetKey([topology.name, name])
 
 
@@ -97,6 +99,18 @@ def table_spec(topology: Topology, table: Table, lakehouse: Lakehouse) -> dg.Ass
         description=f"```\n{topology.describe(table.name)}```",
         metadata=_metadata(topology, table.name, lakehouse, table.line, columns),
         code_version=topology.fingerprint(table.name),
+    )
+
+
+def leader_spec(topology: Topology, leader: Leader) -> dg.AssetSpec:
+    """The asset of a leader that another code location, or another project, materializes."""
+    key = table_key(topology, leader.scan.table)
+    return dg.AssetSpec(
+        key,
+        group_name=word(key.path[0]),
+        kinds={"deltalake"},
+        description=f"The table {leader.dotted_name}, which {topology.name} reads and never writes.",
+        metadata=_line(leader.line),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING
 from assets import suites
 from assets.gates import gates
 from dagster_project.settings import SHIPPED, Settings, SettingsError, is_folder
+from spark.engine.log.leaders import stored_columns
 from spark.topology import Topology
+from spark.topology.leaders import reading_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +61,11 @@ def topologies(
         SettingsError: a folder or a module does not exist.
     """
     settings = settings or Settings.from_environment()
+    with reading_columns(partial(stored_columns, settings.tidetable().lakehouse)):
+        return _topologies(left_out, settings)
+
+
+def _topologies(left_out: Callable[[BrokenTopology], object] | None, settings: Settings) -> tuple[Topology, ...]:
     by_name: dict[str, list[tuple[Topology, Path]]] = {}
     broken: list[BrokenTopology] = []
     for module, path in _modules(settings, broken.append):

@@ -18,7 +18,7 @@ from spark.engine.land import Landed
 from spark.engine.publish import Published
 from spark.engine.quarantine import Redecoded
 from spark.engine.status import describe_first_offsets, describe_held, describe_waiting, metrics, utc_text
-from spark.topology.nodes import LANDING
+from spark.topology.nodes import LANDING, leader_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,7 +157,7 @@ def status_grid(topology: str, statuses: Sequence[TableStatus], positions: bool 
     grid = _grid("table", "version", "lag", "records", "quarantine", "dropped", "gaps", "published")
     notes: list[str] = []
     for status in statuses:
-        state, table, counted = status.state, dotted(f"{topology}/{status.table}"), status.counted
+        state, table, counted = status.state, _dotted_in(topology, status), status.counted
         quarantined = 0 if counted is None else counted.quarantined
         missing = sum(gap.width for gap in status.gaps)
         grid.add_row(
@@ -174,6 +174,14 @@ def status_grid(topology: str, statuses: Sequence[TableStatus], positions: bool 
     return [grid, *map(escape, notes)]
 
 
+def _dotted_in(topology: str, status: TableStatus) -> str:
+    """The name of a landing or a table of a topology, or of a leader, with its lake if that is another one."""
+    if (leader := leader_parts(status.table)) is None:
+        return dotted(f"{topology}/{status.table}")
+    lake, of, name = leader
+    return f"{of}.{name} read-only{'' if lake is None else f' in {lake}'}"
+
+
 def _notes(status: TableStatus, positions: bool) -> list[str]:
     """What the grid of numbers does not show of a landing or a table, a line each."""
     topic = status.table.removeprefix(LANDING)
@@ -182,6 +190,7 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
         f"refused: {_short(status.refused)}" if status.refused else "",
         f"waits for {', '.join(status.waiting_for).replace(LANDING, 'landing ')}" if status.waiting_for else "",
         describe_held(status),
+        *(f"{count} versions behind {name}" for name, count in status.leader_lag.items() if count),
         "lacks records that an input has decoded again; the next tick adds them" if status.redecoded else "",
         describe_first_offsets(topic, status.first_offsets),
     ]
@@ -357,6 +366,8 @@ def status_json(status: TableStatus) -> Json:
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": status.log_error,
         "refused": status.refused,
+        "read_only": status.is_leader,
+        "leader_lag": {**status.leader_lag},
         "published": None if status.published is None else to_json(status.published),
         "versions_behind": status.unpublished,
     }

@@ -395,3 +395,25 @@ def test_a_batch_that_fails_is_left_out_and_named(session: SparkSession) -> None
         driver.table("divided")
     assert f"test_testing.py:{line}" in failed.value.__notes__[0]
     assert driver.table("divided") == [{"id": 1, "part": 3}, {"id": 3, "part": 2}]
+
+
+def test_a_read_only_table_is_piped_and_looked_up_as_upstreams_read_only_store_is(session: SparkSession) -> None:
+    """Kafka's `ReadOnlyStoreTest`: a store that its own topic fills, and records that look themselves up in it."""
+    builder = StreamsBuilder("follower")
+    key = "id int"
+    store = builder.read_only_table("readOnlyStore", from_="leader.store", key=key, value="value string")
+    inputs = builder.stream("inputTopic", Consumed.json(key=key, value="value string"))
+    inputs.join(store, select=["left.value || ' -- ' || right.value AS value"]).materialize("outputTopic")
+    store.filter("value <> 'foo'").materialize("subset")
+    driver = TopologyTestDriver(builder.build(), session=session)
+    for number, value in ((1, "foo"), (2, "bar")):
+        driver.pipe("readOnlyStore", key=number, value={"value": value})
+    for number, value in ((1, "bar"), (2, "foo")):
+        driver.pipe("inputTopic", key=number, value={"value": value})
+    assert driver.table("leader/store") == [{"id": 1, "value": "foo"}, {"id": 2, "value": "bar"}]
+    assert driver.records("outputTopic") == [
+        {"key": {"id": 1}, "value": {"value": "bar -- foo"}},
+        {"key": {"id": 2}, "value": {"value": "foo -- bar"}},
+    ]
+    driver.pipe("readOnlyStore", key=2, value=None)
+    assert driver.table("subset") == []

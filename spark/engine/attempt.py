@@ -299,6 +299,7 @@ def attempting(
             check_definition(topology, target, state)  # a run of another definition may have created it
         elif state.position.n > 0:
             table.keep_statistics(session, stored, state, identity(target.plan))
+            table.keep_format(session, stored, state)
         position = replace(
             state.position,
             n=state.position.n + 1,

@@ -44,6 +44,7 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
     """
     began = time.monotonic()
     table = StoredTable.of(lakehouse, topology.name, name)
+    table.check_writable()
     if table.state() is None:
         return Compacted(table.name, 0, 0, 0.0)
     with opened(engine) as session:

@@ -104,6 +104,14 @@ class PlanChanged(EngineError):
     """
 
 
+class LeaderChanged(PlanChanged):
+    """A table of another topology does not have the key, the columns or the types that this topology reads.
+
+    Correct `key=` and `value=` of the `read_only_table` at the line that the message names, and run `tidetable rebuild`
+    for the tables that read it; or let the leader's topology store the columns again.
+    """
+
+
 class InputChanged(EngineError):
     """A stored input is not the table that the position names, or no longer has the versions that a span needs.
 
@@ -117,6 +125,21 @@ class ChangesExpired(InputChanged):
 
     Run `tidetable rebuild` for the tables that read the input; with `on_data_loss="ledger"` a step does so by itself.
     To prevent it, run ticks before the change feed expires (after a week by default).
+    """
+
+
+class LeaderMissing(EngineError):
+    """A table reads a table of another topology that was never computed.
+
+    Run `tidetable run` for the topology of the leader, or correct `from_=` and `lake=` at the line that the message
+    names. `read_only_table(..., allow_missing=True)` lets the tables that read it wait.
+    """
+
+
+class ReadOnly(EngineError):
+    """A topology tried to write a table of another topology, which alone may write it.
+
+    Nothing was changed. This is an error of Tidetable: please report it with its stack (`tidetable --debug`).
     """
 
 

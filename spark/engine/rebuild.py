@@ -15,6 +15,7 @@ from spark.engine.inputs.stream_time import Clock
 from spark.engine.log import commit, table
 from spark.engine.log.commit import close_other_epochs, races, until_committed
 from spark.engine.log.definition import check_landings, definition, evolved
+from spark.engine.log.leaders import check_leaders
 from spark.engine.log.position import Gap
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
@@ -74,6 +75,8 @@ def rebuild(
 
     Raises:
         InputChanged: an input was never computed.
+        LeaderChanged: a table of another topology does not have the columns that are read.
+        LeaderMissing: a table of another topology was never computed.
         ChangesExpired: changes of an input that the rebuild needs have expired; the table's rows and definition did
             not change.
         NotCommitted: other runs committed first, several times.
@@ -84,6 +87,7 @@ def rebuild(
 
     def once() -> Stepped | None:
         nonlocal new_epoch, expired
+        check_leaders(ports.lakehouse, topology, target)
         state = _renewed(ports, topology, target, stored, run, from_rows, new_epoch)
         new_epoch = False
         pins = pin(ports, topology, target)  # after the state: else a step in between could be ahead of the pins

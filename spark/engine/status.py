@@ -11,10 +11,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spark.engine.counts import counted, table_counts
-from spark.engine.errors import InputChanged, LogBroken, PlanChanged, PositionLost
+from spark.engine.errors import FormatUnknown, InputChanged, LogBroken, PlanChanged, PositionLost
 from spark.engine.land import capture, written
 from spark.engine.log.definition import added_columns
 from spark.engine.log.landing_definition import check_landing
+from spark.engine.log.leaders import check_leaders
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.publishing.position import must_recommit, published_positions, unpublished_versions
 from spark.engine.time_sync import concerning, waiting
@@ -45,7 +46,9 @@ class TableStatus:
     it; `unpublished` is the number of versions that the topic does not have. `in_transactions` is the number of offsets
     by partition of a landing's topic from the first record of an open transaction on. No consumer reads them before the
     transaction ends, so they are no lag. `counted` are the counts of a landing's records; None for a table, or if they
-    were not counted. `taken` are the counts of a topic's table that has all landed records; None for other tables.
+    were not counted. `is_leader` is true for a table of another topology, which is shown because tables of this one
+    read it. `leader_lag` are, by leader, the versions with changed rows that the table does not have. `taken` are the
+    counts of a topic's table that has all landed records; None for other tables.
     """
 
     table: str
@@ -63,6 +66,8 @@ class TableStatus:
     in_transactions: dict[str, int] = field(default_factory=dict)
     counted: Counted | None = None
     taken: TableCounts | None = None
+    is_leader: bool = False
+    leader_lag: dict[str, int] = field(default_factory=dict)
 
     @property
     def first_offsets(self) -> dict[int, int]:
@@ -77,6 +82,8 @@ class TableStatus:
     @property
     def is_lagging(self) -> bool:
         """Whether a tick has work to do here."""
+        if self.is_leader:  # another topology's tick
+            return False
         return (
             self.state is None
             or self.state.position.n == 0
@@ -84,6 +91,7 @@ class TableStatus:
             or self.redecoded
             or self.recommit_due
             or self.unpublished > 0
+            or any(self.leader_lag.values())
             or any((self.lag or {}).values())
         )
 
@@ -95,12 +103,13 @@ def statuses(
     published: Mapping[str, PublishedPosition | None] | None = None,
     written: Cut | None = None,
 ) -> list[TableStatus]:
-    """The state of every landing and table, in the order of a tick, against the end offsets of the topics.
+    """The state of every leader, landing and table, in the order of a tick, against the end offsets of the topics.
 
     `published` are the published positions by table, and `written` the end offsets that include open transactions.
     Without one of them, the fields that need it are not set.
     """
-    inputs: dict[str, tuple[str, ...]] = {source.landing: () for source in topology.sources}
+    inputs: dict[str, tuple[str, ...]] = {leader.scan.table: () for leader in topology.leaders}
+    inputs |= {source.landing: () for source in topology.sources}
     inputs |= {table.name: tuple(scan.table for scan in table.inputs) for table in topology.tables}
     source_topics = topology.source_topics
     by_name: dict[str, TableStatus] = {}
@@ -129,7 +138,7 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
     tables = {table.name: table for table in topology.tables}
 
     def with_count(status: TableStatus) -> TableStatus:
-        if status.log_error is not None:
+        if status.log_error is not None or status.is_leader:
             return status
         if status.table in sources:
             return replace(status, counted=counted(lakehouse, topology, sources[status.table]))
@@ -218,11 +227,20 @@ def _table_status(
     waiting_for = _lagging_inputs(input_states)
     try:
         state = StoredTable.of(lakehouse, topology.name, name).state()
-    except (PositionLost, LogBroken) as error:
-        return TableStatus(name, None, None, waiting_for, log_error=str(error))
-    refused = None if state is None else _refused(lakehouse, topology, name, state)
+    except (PositionLost, LogBroken, FormatUnknown) as error:
+        is_leader = topology.leader(name) is not None
+        return TableStatus(name, None, None, waiting_for, log_error=str(error), is_leader=is_leader)
+    if topology.leader(name) is not None:
+        return TableStatus(name, state, {}, is_leader=True)
+    refused = _refused(lakehouse, topology, name, state)
+    leaders = {
+        input_name: leader
+        for input_name, leader in input_states.items()
+        if leader is not None and topology.leader(input_name) is not None
+    }
+    behind = _leader_lag(state, leaders)
     if ends is None:
-        return TableStatus(name, state, None, waiting_for, refused=refused)
+        return TableStatus(name, state, None, waiting_for, refused=refused, leader_lag=behind)
     cut: Cut = {} if state is None else state.position.cut
     redecoded = any(
         topic in cut and cut[topic].redecoded < offsets.redecoded
@@ -246,12 +264,39 @@ def _table_status(
                     f"topic {topic_name} was deleted and created again: its records would mix with those that landed"
                 )
             lag[topic_name] = sum(max(0, offset - offsets.get(p, 0)) for p, offset in end.offsets.items())
-    return TableStatus(name, state, lag, waiting_for, refused=refused, recreated=recreated, redecoded=redecoded)
+    for leader in leaders.values():  # how far a leader lags is its own topology's concern
+        for topic, there in leader.position.cut.items():
+            if (topic_name := topic.partition("/")[2]) not in lag:
+                offsets = cut[topic].offsets if topic in cut else {}
+                lag[topic_name] = sum(max(0, offset - offsets.get(p, 0)) for p, offset in there.offsets.items())
+    return TableStatus(
+        *(name, state, lag, waiting_for),
+        refused=refused,
+        recreated=recreated,
+        redecoded=redecoded,
+        leader_lag=behind,
+    )
 
 
-def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State) -> str | None:
+def _leader_lag(state: State | None, leaders: Mapping[str, State]) -> dict[str, int]:
+    """By leader, the versions with changed rows that a table does not have, if it was computed."""
+    if state is None or state.position.n == 0:
+        return {}
+    pinned = state.position.inputs
+    return {
+        name: max(0, leader.data_version - pinned[name].version)
+        for name, leader in leaders.items()
+        if name in pinned and leader.position.n > 0
+    }
+
+
+def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State | None) -> str | None:
     """Why the next landing or step is refused, as far as definitions show; None if it is not."""
     try:
+        if not name.startswith(LANDING):
+            check_leaders(lakehouse, topology, topology.table(name))
+        if state is None:
+            return None
         if name.startswith(LANDING):
             check_landing(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
         else:

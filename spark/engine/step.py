@@ -17,6 +17,7 @@ from spark.engine.inputs.snapshot import DeltaSnapshot
 from spark.engine.inputs.span import IncrementalSpan
 from spark.engine.log.commit import close_other_epochs, until_committed
 from spark.engine.log.definition import evolved
+from spark.engine.log.leaders import check_leaders
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
 
@@ -41,7 +42,9 @@ def step(ports: Ports, topology: Topology, target: Table, run: str, gate: Gate |
     and some of them have expired, the first step reads the rows of the input instead.
 
     Raises:
-        PlanChanged: the table was computed by another definition; a rebuild is needed.
+        PlanChanged: the table was computed by another definition, and a rebuild is needed; or a table of another
+            topology does not have the columns that are read.
+        LeaderMissing: a table of another topology was never computed.
         InputChanged: an input is not the table that the position names.
         ChangesExpired: changes of an input that the step needs have expired.
         ExpressionFailed: an expression of the topology failed.
@@ -53,6 +56,7 @@ def step(ports: Ports, topology: Topology, target: Table, run: str, gate: Gate |
 
     def once() -> Stepped | None:
         nonlocal expired
+        check_leaders(ports.lakehouse, topology, target)
         state = table.state()
         if state is not None:
             state = evolved(ports, topology, target, state, run)
@@ -156,10 +160,12 @@ def remedy(topology: Topology, target: Table) -> str:
 def _is_ahead(here: Pins, pins: Pins) -> bool:
     """Return whether a table is ahead of its pins, as it is when the topology was limited after the table stepped.
 
-    False if an input is another table by now: the two cannot be compared.
+    False if an input is another table by now, or a topic was created again: the two cannot be compared.
     """
     same = all(here.inputs.get(name, pinned).id == pinned.id for name, pinned in pins.inputs.items())
-    return same and any(topic in pins.cut and pins.cut[topic].is_before(at) for topic, at in here.cut.items())
+    both = [(pins.cut[topic], at) for topic, at in here.cut.items() if topic in pins.cut]
+    same = same and all(there.topic_id == at.topic_id for there, at in both)
+    return same and any(there.is_before(at) for there, at in both)
 
 
 def _check_inputs(was: Position, will: Position) -> None:

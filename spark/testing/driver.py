@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from difflib import ndiff
 from typing import TYPE_CHECKING, Literal
 
@@ -17,13 +18,15 @@ from spark.testing.steps import Counted
 from spark.testing.surely import surely_decodes
 from spark.testing.topics import TestInputTopic, TestOutputTopic, duration
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
+from spark.topology.nodes import Latest, Records, Scan
+from spark.topology.topology import Consumed, Source, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark.testing.topics import Duration, TestRecord, Timestamp
     from spark.testing.worlds import Emitted, Row, Stored
-    from spark.topology.topology import Source, Topology
+    from spark.topology.topology import Topology
 
 FRAME = 20_000
 """The greatest number of rows times batches in a frame, as far as it is known before: more batches take several."""
@@ -36,6 +39,8 @@ class TopologyTestDriver:
 
     A batch is what one step of a table reads: "each" record alone, "all" records piped since the last read, or a
     number of records. The content of a topology's tables must not depend on it.
+
+    A read-only table is piped as a topic of its name is: a value is the new row of its key, and None deletes it.
 
     Example:
         driver = TopologyTestDriver(topology)
@@ -59,7 +64,7 @@ class TopologyTestDriver:
         """
         if batch not in ("each", "all") and (not isinstance(batch, int) or batch < 1):
             raise ValueError(f'batch is {batch!r}; write "each", "all", or a number from 1')
-        self._topology = topology
+        self._topology = _with_leaders(topology)
         self._size = 1 if batch == "each" else None if batch == "all" else int(batch)
         self._session = session if session is not None else _own_session()
         self._ahead = topology.settings.message_timestamp_after_max_ms
@@ -68,7 +73,7 @@ class TopologyTestDriver:
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._batches = 0
         self._tables: dict[str, Stored] = {}
-        self._emitted: dict[str, list[Emitted]] = {table.name: [] for table in topology.tables}
+        self._emitted: dict[str, list[Emitted]] = {table.name: [] for table in self._topology.tables}
 
     def pipe(
         self,
@@ -83,7 +88,7 @@ class TopologyTestDriver:
         """Send a record. It waits until something is read from the driver.
 
         Args:
-            topic: one of the topology's topics.
+            topic: one of the topology's topics, or the name of a read-only table.
             key: a value that JSON can hold, or bytes, sent unchanged; None for a record without a key.
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
@@ -345,6 +350,19 @@ class TopologyTestDriver:
         stored = max((len(one.rows) + len(one.history) for one in self._tables.values()), default=0)
         rows = stored + sum(map(len, self._waiting[:BATCHES]))
         return max(1, min(BATCHES, FRAME // max(rows, 1)))
+
+
+def _with_leaders(topology: Topology) -> Topology:
+    """The topology with a topic, and its table, in the place of every table of another topology."""
+    sources, tables = [], []
+    for leader in topology.leaders:
+        scan = leader.scan
+        key = scan.columns[: len(scan.key)]
+        source = Source(leader.name, leader.kind, Consumed("json", key, scan.columns[len(key) :]), leader.line)
+        records = Records(Scan(source.landing, scan.key, scan.columns, appended=True))
+        sources.append(source)
+        tables.append(Table(scan.table, Latest(records), line=leader.line))
+    return replace(topology, sources=(*sources, *topology.sources), tables=(*tables, *topology.tables))
 
 
 def _own_session() -> SparkSession:

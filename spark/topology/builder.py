@@ -13,6 +13,7 @@ from spark.topology.consumed import Consumed, Versioned
 from spark.topology.durations import milliseconds
 from spark.topology.errors import Place, no_method, user_line
 from spark.topology.handles import GlobalKTable, KStream, KTable
+from spark.topology.leaders import declare_leader
 from spark.topology.model import Guarantee, OnDataLoss, Settings, Source, SourceKind, Table
 from spark.topology.nodes import Latest, Node, Records, Scan
 from spark.topology.nodes.grouped import Grouped
@@ -116,6 +117,50 @@ class StreamsBuilder:
         self._state.sources.append(source)
         return KStream(self._state, _records(source))
 
+    def read_only_table(
+        self,
+        name: str,
+        *,
+        from_: str,
+        key: str | None = None,
+        value: str | None = None,
+        lake: str | None = None,
+        allow_missing: bool = False,
+    ) -> KTable:
+        """A table of another topology: read at its versions, and never written here (KIP-813).
+
+        Only the topology of the leader writes the leader. `materialize` under a name of this topology stores a copy,
+        or what a view of the leader makes of it.
+
+        Args:
+            name: the table's name in this topology, which no stored table may have.
+            from_: the leader: "topology.table", or "topology/table" if the name of the topology has a dot.
+            key: the key's columns, such as "customer_id bigint". Without key and value, the command reads the columns
+                from the stored table.
+            value: the value's columns that this topology reads, such as "name string"; a part of the leader's.
+            lake: the absolute path or the URL of the leader's lake, if it is another one than this topology's.
+            allow_missing: whether tables that read the leader wait until it exists; if False, their steps fail.
+        """
+        args = (from_, key, value, lake, allow_missing, user_line())
+        return KTable(self._state, declare_leader(self._state, "table", name, *args).scan)
+
+    def read_only_global_table(
+        self,
+        name: str,
+        *,
+        from_: str,
+        key: str | None = None,
+        value: str | None = None,
+        lake: str | None = None,
+        allow_missing: bool = False,
+    ) -> GlobalKTable:
+        """A table of another topology as a global table (KIP-99), which every step reads in full.
+
+        Arguments as in `read_only_table`.
+        """
+        args = (from_, key, value, lake, allow_missing, user_line())
+        return GlobalKTable(self._state, declare_leader(self._state, "global_table", name, *args).scan)
+
     def build(self) -> Topology:
         """The topology of everything that was declared so far.
 
@@ -123,15 +168,19 @@ class StreamsBuilder:
             TopologyError: nothing was declared, or a plan cannot be computed from what is stored.
         """
         state = self._state
-        if state.sources == []:
-            place = Place(f"topology {state.name}", user_line())
+        place = Place(f"topology {state.name}", user_line())
+        if not state.sources and not state.leaders:
             raise place.mistake("no topic is declared", "declare one with table(), global_table() or stream()")
+        if not state.sources and (state.settings.max_task_idle_ms > 0 or state.settings.max_records_per_tick):
+            what = "max_task_idle_ms and max_records_per_tick are about topics, and no topic is declared"
+            raise place.mistake(what, "leave them out")
         check_plans(state.nodes, state.stored)
         return Topology(
             name=state.name,
             sources=tuple(state.sources),
             tables=_topological(state.stored),
             settings=state.settings,
+            leaders=tuple(state.leaders),
             unread=_unread(state),
         )
 
@@ -155,6 +204,10 @@ def _source(state: BuilderState, kind: SourceKind, topic: str, consumed: Consume
                     "declare it with a builder of another name: a file system that ignores case has one folder for both"
                 )
             raise Place(place.node, line, {"": source.consumed.columns}).mistake(what, do)
+    for leader in state.leaders:
+        if leader.name.lower() == topic.lower():
+            what = f"{leader.name!r} is the read-only table of {leader.dotted_name} at {leader.line}"
+            raise place.mistake(what, "name the read-only table otherwise")
     for table in state.stored:
         if table.topic == topic:
             raise place.mistake(f"the table {table.name!r} is published to this topic", f"read {table.name!r} instead")

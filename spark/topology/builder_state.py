@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from spark.topology.columns import Line, published_name
 from spark.topology.consumed import check_comparable
 from spark.topology.errors import Place
-from spark.topology.model import Settings, Source, Table
+from spark.topology.model import Leader, Settings, Source, Table
 from spark.topology.nodes import Node
 from spark.topology.produced import Produced
 
@@ -24,6 +24,7 @@ class BuilderState:
     name: str
     settings: Settings
     sources: list[Source] = field(default_factory=list)
+    leaders: list[Leader] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     stored: list[Table] = field(default_factory=list)
 
@@ -48,6 +49,10 @@ def store(state: BuilderState, name: str, plan: Node, line: Line) -> None:
     """Declare a stored table with the plan's rows."""
     place = Place(f"table {name} ({plan.title})", line, {"": plan.columns})
     legal_path_part(name, place)
+    for leader in state.leaders:
+        if leader.name.lower() == name.lower():
+            what = f"{leader.name!r} is the read-only table of {leader.dotted_name} at {leader.line}"
+            raise place.mistake(what, "choose another name: only the leader's own topology writes that table")
     for table in state.stored:
         # names that differ only in case are one folder on some file systems
         if table.name.lower() == name.lower():
@@ -67,6 +72,10 @@ def publish(state: BuilderState, topic: str, produced: object, plan: Node, line:
     legal_topic(topic, place)
     if not isinstance(produced, Produced):
         raise place.mistake(f"produced is {produced!r}", "write to(topic, Produced.json()), or to(topic)")
+    for leader in state.leaders:
+        if leader.name == topic:
+            what = f"{leader.name!r} is the read-only table of {leader.dotted_name} at {leader.line}"
+            raise place.mistake(what, "choose another topic: only the leader's own topology publishes that table")
     for source in state.sources:
         if source.topic == topic:
             what = f"the topology reads this topic, as {source.kind}() at {source.line}"

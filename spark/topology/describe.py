@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spark.topology.errors import shown
-from spark.topology.model import Settings, Source, Table
+from spark.topology.model import Leader, Settings, Source, Table
 from spark.topology.nodes import Node, Records, Scan
 
 
@@ -21,11 +21,15 @@ class _Processor:
 
 
 def describe(
-    sources: tuple[Source, ...], tables: tuple[Table, ...], settings: Settings, unread: tuple[Node, ...]
+    sources: tuple[Source, ...],
+    tables: tuple[Table, ...],
+    settings: Settings,
+    unread: tuple[Node, ...],
+    leaders: tuple[Leader, ...],
 ) -> str:
     """Sub-topologies in Kafka's format, then every stored table, then the views that no stored table reads."""
     lines = ["Topologies:"]
-    for number, part in enumerate(_sub_topologies(_processors(sources, tables))):
+    for number, part in enumerate(_sub_topologies(_processors(sources, tables, leaders))):
         lines.append(f"   Sub-topology: {number}")
         for processor in part:
             read_by = [other.name for other in part if processor.name in other.reads]
@@ -36,25 +40,29 @@ def describe(
                 lines.append(f"      <-- {', '.join(processor.reads)}")
     if tables:
         lines += ["", "Stored tables:"]
-        lines += [f"   {line}" for table in tables for line in _explained(table, sources, settings)]
+        lines += [f"   {line}" for table in tables for line in _explained(table, sources, settings, leaders)]
     if unread:
         lines += ["", "Not stored, and read by no stored table:"]
         lines += [f"   {node.title}{'' if node.line is None else f', at {node.line}'}" for node in unread]
     return "\n".join(lines) + "\n"
 
 
-def describe_table(table: Table, sources: tuple[Source, ...], settings: Settings) -> str:
+def describe_table(
+    table: Table, sources: tuple[Source, ...], settings: Settings, leaders: tuple[Leader, ...] = ()
+) -> str:
     """One stored table: key, columns, plan, and the cost of a change of each input."""
-    return "\n".join(_explained(table, sources, settings)) + "\n"
+    return "\n".join(_explained(table, sources, settings, leaders)) + "\n"
 
 
-def graph(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> str:
-    """Topics and stored tables as a Mermaid flowchart. A dotted arrow is an input that is only looked up."""
+def graph(sources: tuple[Source, ...], tables: tuple[Table, ...], leaders: tuple[Leader, ...] = ()) -> str:
+    """Topics, leaders and stored tables as a Mermaid flowchart. A dotted arrow is an input that is only looked up."""
     topics = {source.landing: f"topic{index}" for index, source in enumerate(sources)}
     numbered = {table.name: f"table{index}" for index, table in enumerate(tables)}
-    ids = topics | numbered
+    followed = {leader.scan.table: f"leader{index}" for index, leader in enumerate(leaders)}
+    ids = topics | followed | numbered
     lines = ["flowchart LR"]
     lines += [f'  {topics[source.landing]}(["{source.topic}"])' for source in sources]
+    lines += [f'  {followed[leader.scan.table]}[/"{leader.dotted_name}"/]' for leader in leaders]
     lines += [f'  {numbered[table.name]}[("{table.name}")]' for table in tables]
     for table in tables:
         drivers, target = table.plan.drivers, numbered[table.name]
@@ -64,8 +72,10 @@ def graph(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _processors(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> list[_Processor]:
-    """Every topic and every node, numbered in the order in which Kafka adds them."""
+def _processors(
+    sources: tuple[Source, ...], tables: tuple[Table, ...], leaders: tuple[Leader, ...]
+) -> list[_Processor]:
+    """Every topic, leader and node, numbered in the order in which Kafka adds them."""
     processors: list[_Processor] = []
     names: dict[Node | str, str] = {}
 
@@ -75,7 +85,10 @@ def _processors(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> list[
 
     def visit(node: Node, store: str | None = None) -> str:
         if isinstance(node, Scan | Records):
-            return names[node.table if isinstance(node, Scan) else node.source.table]
+            name = names[node.table if isinstance(node, Scan) else node.source.table]
+            if store is not None and isinstance(node, Scan):  # a copy of a leader
+                return add("Processor", node.kafka_name, f"(stores: [{store}])", (name,))
+            return name
         if node not in names:
             reads = tuple(dict.fromkeys(visit(source) for source in node.sources))
             names[node] = add("Processor", node.kafka_name, f"(stores: [{store or ''}])", reads)
@@ -86,6 +99,8 @@ def _processors(sources: tuple[Source, ...], tables: tuple[Table, ...]) -> list[
         names[source.landing] = add("Source", "KSTREAM-SOURCE", f"(topics: [{source.topic}])", ())
         if source.kind != "stream":
             visit(stored[source.topic].plan, source.topic)
+    for leader in leaders:
+        names[leader.scan.table] = add("Source", "KTABLE-SOURCE", f"(table: {leader.dotted_name})", ())
     for table in tables:
         names[table.name] = visit(table.plan, table.name)
         if table.topic is not None:
@@ -104,9 +119,10 @@ def _sub_topologies(processors: list[_Processor]) -> list[list[_Processor]]:
     return sorted(parts, key=lambda part: processors.index(part[0]))
 
 
-def _explained(table: Table, sources: tuple[Source, ...], settings: Settings) -> list[str]:
+def _explained(table: Table, sources: tuple[Source, ...], settings: Settings, leaders: tuple[Leader, ...]) -> list[str]:
     key, value = table.plan.columns[: len(table.plan.key)], table.plan.columns[len(table.plan.key) :]
     global_tables = frozenset(source.topic for source in sources if source.kind == "global_table")
+    global_tables |= {leader.scan.table for leader in leaders if leader.kind == "global_table"}
     lines = [
         table.name,
         f"  key: {shown(key)}",

@@ -7,10 +7,11 @@ from typing import Literal
 
 from spark.topology.columns import Line
 from spark.topology.consumed import Consumed
-from spark.topology.nodes import LANDING, Node, Scan
+from spark.topology.nodes import LANDING, Node, Scan, leader_parts
 from spark.topology.produced import JSON, Produced
 
 SourceKind = Literal["table", "global_table", "stream"]
+LeaderKind = Literal["table", "global_table"]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
 OnDataLoss = Literal["fail", "ledger"]
 
@@ -52,6 +53,29 @@ class Table:
     def inputs(self) -> tuple[Scan, ...]:
         """The stored tables and landings that the plan reads, each once, left to right."""
         return self.plan.scans
+
+
+@dataclass(frozen=True)
+class Leader:
+    """A table of another topology, which that topology alone writes, and this one reads (KIP-813).
+
+    `name` is the read-only table's name in this topology. `scan` has the leader's name, the key, and the columns that
+    this topology reads. With `allow_missing` the tables that read it wait until it exists.
+    """
+
+    name: str
+    scan: Scan
+    kind: LeaderKind = "table"
+    allow_missing: bool = False
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def dotted_name(self) -> str:
+        """The leader's name as commands take it: `<topology>.<table>`, after the lake if it is in another one."""
+        parts = leader_parts(self.scan.table)
+        assert parts is not None, "a leader is of another topology"
+        lake, topology, table = parts
+        return f"{topology}.{table}" + ("" if lake is None else f" in {lake}")
 
 
 @dataclass(frozen=True)

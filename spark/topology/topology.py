@@ -12,6 +12,7 @@ from spark.topology.consumed import Consumed as Consumed  # a part of a source: 
 from spark.topology.describe import describe, describe_table, graph
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.model import DEFAULTS
+from spark.topology.model import Leader as Leader
 from spark.topology.model import Settings as Settings
 from spark.topology.model import Source as Source
 from spark.topology.model import Table as Table
@@ -23,7 +24,7 @@ from spark.topology.sql.fold import Fold, Partial
 
 @dataclass(frozen=True)
 class Topology:
-    """Sources, and stored tables in topological order.
+    """Sources, and stored tables in topological order; `leaders` are the tables of other topologies that they read.
 
     `unread` are views that no stored table reads: `describe` shows them, and comparisons ignore them.
     """
@@ -32,6 +33,7 @@ class Topology:
     sources: tuple[Source, ...]
     tables: tuple[Table, ...]
     settings: Settings = DEFAULTS
+    leaders: tuple[Leader, ...] = ()
     unread: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -61,10 +63,15 @@ class Topology:
             raise self._missing(f"table {name!r}", [table.name for table in self.tables])
         return found
 
+    def leader(self, table: str) -> Leader | None:
+        """The leader with this name in plans (`<topology>/<table>`); None for a table of this topology."""
+        return next((leader for leader in self.leaders if leader.scan.table == table), None)
+
     @property
     def source_topics(self) -> dict[str, set[str]]:
-        """The topics that every landing and every table is computed from, by its name."""
+        """The topics of this topology that every landing and every table is computed from, by its name."""
         topics = {source.landing: {source.topic} for source in self.sources}
+        topics |= {leader.scan.table: set() for leader in self.leaders}
         for table in self.tables:
             topics[table.name] = set().union(*(topics[scan.table] for scan in table.inputs))
         return topics
@@ -95,12 +102,12 @@ class Topology:
     def describe(self, table: str | None = None) -> str:
         """The topology in the format of Kafka Streams, then every table in words; or one table in words."""
         if table is not None:
-            return describe_table(self.table(table), self.sources, self.settings)
-        return describe(self.sources, self.tables, self.settings, self.unread)
+            return describe_table(self.table(table), self.sources, self.settings, self.leaders)
+        return describe(self.sources, self.tables, self.settings, self.unread, self.leaders)
 
     def graph(self) -> str:
         """Topics and stored tables as a Mermaid flowchart."""
-        return graph(self.sources, self.tables)
+        return graph(self.sources, self.tables, self.leaders)
 
     def to_dict(self) -> dict[str, Plain]:
         """The topology as JSON-compatible data, without the user's lines."""
@@ -162,7 +169,7 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (*KINDS, Column, Consumed, Fold, Partial, Produced, Settings, Source, Table, Topology)
+    for kind in (*KINDS, Column, Consumed, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
 }
 
 

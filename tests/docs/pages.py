@@ -1,4 +1,4 @@
-"""The Python of the tutorial and of the how-to pages, run as their reader would: in Spark's own session, without us.
+"""The Python of the pages that explain by code, run as their reader would: in Spark's own session, without us.
 
 Every block runs, in the order of its page, but for those below a comment `<!-- not run: why -->`.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md")))
+PAGES = (DOCS / "tutorial.md", DOCS / "shared-tables.md", *sorted((DOCS / "how-to").glob("*.md")))
 BLOCK = re.compile(r"^(?P<not_run><!-- not run: [^\n]+ -->\n)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = {
     "spark.ui.enabled": "false",

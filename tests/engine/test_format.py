@@ -24,7 +24,11 @@ POSITION = Position(
     n=3,
     run="a run",
     cut={"cluster/orders": AT},
-    inputs={"_landing/orders": Input("table-id", 5)},
+    inputs={
+        "_landing/orders": Input("table-id", 5),
+        "bank/accounts": Input("leader-id", 8),
+        "s3://lake/bank/rates": Input("far-id", 9),
+    },
     data_version=4,
     whole=True,
     floor={1: 2},
@@ -35,7 +39,10 @@ POSITION = Position(
     enforced=1,
     release=Release("a run", {"cluster/orders": AT}, {"orders": {0: 5}}, ("orders",)),
     restored=2,
-    gaps=(Gap("orders", 0, 1, 2, "removed", 1_700_000_000_000),),
+    gaps=(
+        Gap("orders", 0, 1, 2, "removed", 1_700_000_000_000),
+        Gap("totals", None, 3, 4, "expired", 1_700_000_000_000),
+    ),
     gated=Gated("digest", 4, {"expectation": 1, "another": None}, {"third": 2}),
     begun={"totals": 6},
     read_at=1_700_000_000_000,
@@ -44,8 +51,13 @@ POSITION = Position(
     counts=Counts(2, 5, 10, 7, 2, 1, True),
 )
 """A position in which no field has its default."""
-LACKING: dict[int, dict[str, Any]] = {1: {"deleted": None}, 2: {}}
-"""By format, the fields that it did not have, with their defaults."""
+ALONE: dict[str, Any] = {
+    "inputs": {"_landing/orders": Input("table-id", 5)},
+    "gaps": (Gap("orders", 0, 1, 2, "removed", 1_700_000_000_000),),
+}
+"""A position of a topology that reads no other one."""
+LACKING: dict[int, dict[str, Any]] = {1: ALONE | {"deleted": None}, 2: ALONE, 3: {}}
+"""By format, the fields that differ, because it could not have them."""
 
 
 def test_nothing_of_a_position_is_left_out_here() -> None:
@@ -57,6 +69,14 @@ def test_what_the_present_format_stores_is_what_was_written_down() -> None:
     """Where what is stored changed: raise `FORMAT`, keep the old file, and write a new one beside it."""
     stored = json.loads((GOLDEN / f"format-{positions.FORMAT}.json").read_text())
     assert json.loads(POSITION.to_json()) == stored
+
+
+def test_every_name_of_an_input_is_stored_in_full_and_read_as_the_plan_has_it() -> None:
+    stored = json.loads(POSITION.to_json())
+    assert [*stored["inputs"]] == ["bank/accounts", "s3://lake/bank/rates", "shop/_landing/orders"]
+    assert [gap["input"] for gap in stored["gaps"]] == ["orders", "shop/totals"]
+    assert (*stored["seen"], *stored["begun"]) == ("shop/_landing/prices", "shop/totals")
+    assert Position.from_json(POSITION.to_json()) == POSITION
 
 
 @pytest.mark.parametrize("number", range(1, positions.FORMAT + 1))

@@ -46,6 +46,8 @@ VERBS: dict[str, Callable[[Ports, Topology, str, str], str]] = {
         land(ports, made, made.source(name), capture(ports.kafka, made), run).outcome
     ),
     "step": lambda ports, made, name, run: step(ports, made, made.table(name), run).outcome,
+    "attach": lambda ports, made, name, run: step(ports, made, made.table(name), run).outcome,
+    "follow": lambda ports, made, name, run: step(ports, made, made.table(name), run).outcome,
     "publish": lambda ports, made, name, _: publish(ports, made, made.table(name)).outcome,
     "rebuild": lambda ports, made, name, run: rebuild(ports, made, made.table(name), run).outcome,
     "restore": lambda ports, made, name, run: restore(ports, made, made.table(name), run, version=1).outcome,
@@ -72,7 +74,10 @@ OPS: dict[str, tuple[Door, Callable[[Client, dg.Definitions], Job]]] = {
         (factory, "land"),
         lambda its, found: _asset(table_key(its.topology, its.topology.source(its.name).landing), found),
     ),
-    "step": ((factory, "step_or_rebuild"), lambda its, found: _asset(table_key(its.topology, its.name), found)),
+    **dict.fromkeys(
+        ("step", "attach", "follow"),
+        ((factory, "step_or_rebuild"), lambda its, found: _asset(table_key(its.topology, its.name), found)),
+    ),
     "publish": (
         (factory, "publish"),
         lambda its, found: _asset(topic_key(str(its.topology.table(its.name).topic)), found),

@@ -92,7 +92,7 @@ def of_table(world: World, ports: Ports, made: Topology, waves: int, since: int,
     versions = {DeltaTable(path).version(), *(commit.version for commit in commits if commit.version > since)}
     audited = [audit(ports, made, made.table("joined"), version) for version in sorted(versions)]
     cut = {name.partition("/")[2]: offsets.offsets for name, offsets in commits[0].position.cut.items()}
-    true = {source.topic: {0: len(world.sent(source.topic, waves))} for source in made.sources}
+    true = {source.topic: {0: len(world.sent(source.topic, waves))} for source in world.topology.sources}
     lost, duplicated = _compared(expected, stored)
     duplicated += _again(commits, since) if once else 0
     return Verdict(lost, duplicated, sum(not one.holds for one in audited), int(cut != true))

@@ -58,6 +58,8 @@ class Errand:
     """What the join passes on of it."""
     amount: str = "left.amount"
     """How the amount is computed."""
+    follows: bool = False
+    """Whether its table is a copy of the join in another topology."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -152,6 +154,17 @@ ERRANDS: dict[str, Errand] = {
         ),
         more=NOTE,
         passed=("left.note",),
+    ),
+    "attachment to a leader": Errand(
+        "attach",
+        "first",
+        ("position read", "inputs pinned", "session opened", "table created", "appended", *WRITTEN),
+        1,
+        ("CREATE while table created", APPENDED),
+        follows=True,
+    ),
+    "following a leader": Errand(
+        "follow", "followed", (*PINNED, "merged", *WRITTEN), 2, ("MERGE while merged",), follows=True
     ),
     "rebuild": Errand(
         "rebuild",

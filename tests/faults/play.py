@@ -178,6 +178,7 @@ class Playground:
         ports = world.copy(errand.stage, folder)
         sink = self.topic("sink") if errand.verb == "publish" else None
         made = world.declared(errand.more, errand.passed, errand.amount, sink)
+        made = world.follower if errand.follows else made
         if cell.errand == "publishing":
             publish(world.stages["first"], made, made.table("joined"))
         target = made.source(world.orders).landing if errand.verb == "land" else "joined"
@@ -291,7 +292,9 @@ class Playground:
             return judge.of_landing(world, ports, world.orders, errand.waves, played.since)
         if errand.verb == "publish":
             return judge.of_topic(world, ports, self.kafka, played.made, first=played.cell.errand != "publishing")
-        once = errand.verb == "step" and not errand.passed  # else what died may have committed a position alone
+        once = (
+            errand.verb in ("step", "attach", "follow") and not errand.passed
+        )  # else what died may have committed a position alone
         return judge.of_table(world, ports, played.made, errand.waves, played.since, once)
 
 

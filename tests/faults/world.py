@@ -92,6 +92,7 @@ class World:
     landed, which is one record without a key, and its table stepped; `spoiled`: then somebody's hand was in the join.
     `gained`: as `second`, but orders have a column more, and their table has it. `ordered`: as `moved` with the join
     stepped, and the fourth wave landed, which changes orders alone, and the topics' tables stepped.
+    `followed`: as `moved`, and another topology has the join as it was at `first`.
     """
 
     ports: Ports
@@ -109,7 +110,15 @@ class World:
         there = lake.path(self.stages[stage], self.topology, "")
         if Path(there).exists():
             shutil.copytree(there, to / self.topology.name)
+        if stage == "followed":
+            follower = self.follower.name
+            shutil.copytree(Path(there).with_name(follower), to / follower)
         return replace(self.ports, lakehouse=Lakehouse(str(to)))
+
+    @property
+    def follower(self) -> Topology:
+        """A topology that has the join of this one."""
+        return following(self.topology)
 
     def sent(self, topic: str, waves: int) -> tuple[Change, ...]:
         """The records of a topic after some waves, in order."""
@@ -148,6 +157,16 @@ def topology(
     return builder.build()
 
 
+def following(leader: Topology) -> Topology:
+    """A copy of the join, under its name, in another topology."""
+    builder = StreamsBuilder(f"follows-{leader.name}")
+    read = builder.read_only_table(
+        "leader", from_=f"{leader.name}.joined", key="order_id bigint", value="amount int, name string"
+    )
+    read.materialize("joined")
+    return builder.build()
+
+
 def build(
     ports: Ports, kafka: Kafka, topic: Callable[[str], str], stages: Path, seed: int, until: str = "spoiled"
 ) -> World:
@@ -169,11 +188,15 @@ def build(
     keep("landed")
     lake.step_all(ports, made, "joined")
     keep("first")
+    follower = following(made)
+    lake.step_all(kept["first"], follower)
     wave(1)
     keep("second")
     lake.step_all(ports, made, "joined")
     wave(2)
     keep("moved")
+    keep("followed")
+    shutil.move(lake.path(kept["first"], follower, ""), lake.path(kept["followed"], follower, ""))
     if until == "moved":
         return World(ports, made, story, kept)
     kept["gained"] = lake.copied(kept["second"], made, stages / "gained")

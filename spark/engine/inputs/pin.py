@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark.engine.errors import NoCommonCut
+from spark.engine.errors import LeaderMissing, NoCommonCut
 from spark.engine.log.position import Cut, Input
 from spark.engine.log.stored_table import StoredTable
 
@@ -76,6 +76,7 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
     If an input was never computed, `inputs` is empty and `lagging` names it.
 
     Raises:
+        LeaderMissing: a table of another topology was never computed, and is not declared with `allow_missing`.
         NoCommonCut: no versions in the histories of the inputs agree.
     """
     landings = {source.landing for source in topology.sources}
@@ -85,6 +86,7 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
         table = StoredTable.of(ports.lakehouse, topology.name, scan.table)
         walk = _landing(table, scan.table, release) if scan.table in landings else _walk(table, scan.table)
         if walk is None:
+            _check_missing(topology, target, table, scan.table)
             missing.append(scan.table)
         else:
             walks.append(walk)
@@ -106,6 +108,19 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
         topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
     )
     return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, tuple(lagging), enforced)
+
+
+def _check_missing(topology: Topology, target: Table, table: StoredTable, name: str) -> None:
+    """Refuse to wait for a table of another topology that has no rows yet, unless that is declared."""
+    leader, state = topology.leader(name), table.state()
+    if leader is None or leader.allow_missing or (state is not None and state.data_version > 0):  # it is being rebuilt
+        return
+    found = f"{table.path} is no table" if state is None else f"{table.path} has no commit of a step"
+    raise LeaderMissing(
+        f"{topology.name}.{target.name} reads {leader.dotted_name}, declared at {leader.line}, and {found}: run "
+        f"`tidetable run {table.name.partition('/')[0]}` in its project, or correct from_= and lake=, or declare "
+        f"allow_missing=True to wait for it"
+    )
 
 
 def _walk(table: StoredTable, name: str) -> _Walk | None:

@@ -91,7 +91,10 @@ class DeltaSnapshot:
     def offsets(self, landing: str) -> TopicOffsets:
         """Return the offsets up to which a landing is read; it may hold records beyond them."""
         name = landing.removeprefix(LANDING)
-        return next(at for topic, at in self.cut.items() if topic.partition("/")[2] == name)
+        found = [topic for topic in self.cut if topic.partition("/")[2] == name]
+        if len(found) > 1 and (state := self.table(landing).state()) is not None:  # a leader has one of another cluster
+            found = [*state.position.cut]
+        return self.cut[found[0]]
 
     def changelog(self, scan: Scan) -> DataFrame:
         """Return all changes of a stored table as records: the scan's columns, and `STREAMED`.

@@ -77,6 +77,7 @@ def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Po
 
 def merge(session: SparkSession, statement: str, table: StoredTable, position: Position) -> State | None:
     """Run a MERGE. Return the new state; None: another run committed this step."""
+    table.check_writable()
     try:
         session.conf.set(APP, position.app_id)
         session.conf.set(NUMBER, str(position.n))
@@ -121,6 +122,7 @@ def _write(writer: DataFrameWriter, table: StoredTable, position: Position) -> S
 
 def _save(writer: DataFrameWriter, table: StoredTable, position: Position) -> bool:
     """Write with the fence; return False if another writer committed first."""
+    table.check_writable()
     writer = writer.format("delta").option("txnAppId", position.app_id).option("txnVersion", position.n)
     with races() as race:
         writer.option("userMetadata", position.to_json()).save(table.path)

@@ -38,7 +38,9 @@ def definition(topology: Topology, target: Table) -> str:
     """
     parts = {
         "fingerprint": topology.fingerprint(target.name),
-        "is": describe_table(replace(target, plan=target.plan.minimal()), topology.sources, topology.settings),
+        "is": describe_table(
+            replace(target, plan=target.plan.minimal()), topology.sources, topology.settings, topology.leaders
+        ),
         "plan": topology.computed_by(target.name),
     }
     return json.dumps(parts)
@@ -161,7 +163,8 @@ def _added_with_inputs(lakehouse: Lakehouse, topology: Topology, target: Table, 
         if pinned is None:
             return None
         try:
-            fields = DeltaTable(lakehouse.table(topology.name, scan.table), pinned.version).schema().fields
+            path = StoredTable.of(lakehouse, topology.name, scan.table).path
+            fields = DeltaTable(path, pinned.version).schema().fields
         except DeltaError:
             return None  # the pinned version is gone, and its columns with it
         added[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}

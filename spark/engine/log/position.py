@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark.engine.offsets import TopicOffsets
+from spark.topology.nodes import leader_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ANCHOR = "tidetable.anchor"
-FORMAT = 2
+FORMAT = 3
 """The version of the stored format: positions in commits, properties of a table, definitions, names of columns. A table
 with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
-an example of them to `tests/engine/golden`."""
+an example of them to `tests/engine/golden`. Formats 1 and 2 named inputs without their topology."""
 STORED_FORMAT = "tidetable.format"  # a property; a table without it is older than the numbering, and is read
 CLOSED = 2**63 - 1  # the number that closes an epoch: Delta accepts no greater one
 
@@ -106,6 +107,9 @@ class Counts:
 class Position:
     """What commit `n` of a table was computed from: the `cut` of its source topics, and the versions of its `inputs`.
 
+    Inputs are named as in the plan: `<table>` or `_landing/<topic>` of the table's own topology, `<topology>/<table>`
+    of another one, `<lake>/<topology>/<table>` in another lake. What is stored names all of them in full.
+
     - `data_version`: the newest version that changed data before this commit.
     - `whole`: the commit computed every key, not only the touched ones.
     - `floor`: of a landing, the first offset of each partition when its topic was first landed, where it was not 0.
@@ -158,7 +162,10 @@ class Position:
 
     def to_json(self) -> str:
         """Return the JSON that `userMetadata` holds."""
-        return json.dumps({"tidetable": 1, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        fields = {"tidetable": 1, **asdict(self)}
+        own = self.table.partition("/")[0] + "/"
+        _rename_inputs(fields, lambda name: name if leader_parts(name) else own + name)
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str | None) -> Position | None:
@@ -169,6 +176,8 @@ class Position:
             return None
         if not isinstance(fields, dict) or fields.pop("tidetable", None) != 1:
             return None
+        own = fields["table"].partition("/")[0] + "/"
+        _rename_inputs(fields, lambda name: name.removeprefix(own))
         fields["cut"] = _cut(fields["cut"])
         fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
         fields["floor"] = _by_partition(fields["floor"])
@@ -182,6 +191,15 @@ class Position:
             enforced = tuple(release["enforced"])
             fields["release"] = Release(release["run"], _cut(release["cut"]), times, enforced)
         return Position(**fields)
+
+
+def _rename_inputs(fields: dict[str, Any], rename: Callable[[str], str]) -> None:
+    """Replace every name of an input in the fields of a position."""
+    for name in ("inputs", "seen", "begun"):
+        fields[name] = {rename(table): value for table, value in fields.get(name, {}).items()}
+    gaps = fields.get("gaps", ())
+    # A gap of a landing names its topic.
+    fields["gaps"] = [gap | {"input": rename(gap["input"])} if gap["partition"] is None else gap for gap in gaps]
 
 
 def _cut(cut: Mapping[str, Any]) -> Cut:

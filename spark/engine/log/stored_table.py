@@ -9,9 +9,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from spark.engine.errors import ChangesExpired, FormatUnknown, InputChanged, LogBroken, PositionLost
+from spark.engine.errors import ChangesExpired, FormatUnknown, InputChanged, LogBroken, PositionLost, ReadOnly
 from spark.engine.log import delta_log
 from spark.engine.log.position import ANCHOR, CLOSED, FORMAT, STORED_FORMAT, Position
+from spark.topology.nodes import leader_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -76,21 +77,38 @@ class State:
 class StoredTable:
     """A stored table, or a landing: its name `<topology>/<table>`, and the path of its Delta table.
 
+    `follower` is the topology that opened a table of another topology, and only reads it; None for its own tables.
     Every method reads what is new in the log, without a JVM.
     """
 
     name: str
     path: str
+    follower: str | None = None
 
     @staticmethod
     def of(lakehouse: Lakehouse, topology: str, table: str) -> StoredTable:
-        """Return a table of a topology, or a landing by its name `_landing/<topic>`."""
-        return StoredTable(f"{topology}/{table}", lakehouse.table(topology, table))
+        """Return a table by its name in the plans of a topology: one of its own, a landing, or a leader."""
+        if (leader := leader_parts(table)) is None:
+            return StoredTable(f"{topology}/{table}", lakehouse.table(topology, table))
+        lake, of, name = leader
+        path = lakehouse.table(of, name) if lake is None else f"{lake}/{of}/{name}"
+        return StoredTable(f"{of}/{name}", path, follower=topology)
 
     @property
     def dotted_name(self) -> str:
         """The name as the command takes it: `<topology>.<table>`."""
         return self.name.replace("/", ".")
+
+    def check_writable(self) -> None:
+        """Check that the topology that opened the table may write it. Every commit checks this first.
+
+        Raises:
+            ReadOnly: it is a table of another topology.
+        """
+        if self.follower is not None:
+            raise ReadOnly(
+                f"{self.name} is read by {self.follower}, and only its own topology writes it. Nothing was changed"
+            )
 
     def state(self) -> State | None:
         """Return the state of the table; None if it does not exist.
@@ -157,6 +175,12 @@ class StoredTable:
         """Return how many bytes the files of the newest version have."""
         with delta_log.reading(self.path) as delta:
             return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+
+    def properties(self) -> dict[str, str]:
+        """Return the table's properties at the newest version."""
+        with delta_log.reading(self.path) as delta:
+            found: dict[str, str] = delta.metadata().configuration
+            return found
 
     def schema(self) -> str:
         """Return the columns of the newest version as JSON, as Delta and Spark write a schema."""

@@ -79,6 +79,10 @@ DEFINITION = "tidetable.definition"
 """The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
 
 
+KEY = "tidetable.key"
+"""The property that holds the columns of a table's key, as a JSON list."""
+
+
 def new_epoch() -> str:
     """Return a random epoch. RESTORE rolls properties back, so a counter would issue a used epoch again."""
     return uuid.uuid4().hex
@@ -100,10 +104,11 @@ def create(
         LakesDiffer: the engine sees a table at the path, and this process does not.
         PositionLost: the table was removed while it was created.
     """
+    table.check_writable()
     first = unpositioned(table.name, new_epoch(), run)
     properties = PROPERTIES | {DEFINITION: definition, ANCHOR: first.to_json()} | statistics(schema, key)
-    types = {quoted(field.name): _ddl(field.dataType) for field in schema}
-    columns = ", ".join(_column(field.name, _ddl(field.dataType)) for field in schema)
+    types = {quoted(field.name): ddl(field.dataType) for field in schema}
+    columns = ", ".join(_column(field.name, ddl(field.dataType)) for field in schema)
     made_with = f"USING delta TBLPROPERTIES ({_pairs(properties)})"
     at = f"delta.{quoted(table.path)}"
     with position_in_commits(session, first):
@@ -181,6 +186,13 @@ def keep_statistics(session: SparkSession, table: StoredTable, state: State, key
         set_properties(session, table, wanted)
 
 
+def keep_format(session: SparkSession, table: StoredTable, state: State) -> None:
+    """Raise the format of a table that an earlier version made: the positions of later commits are in this one."""
+    if int(state.properties.get(STORED_FORMAT, 0)) < FORMAT:
+        with races():
+            set_properties(session, table, {STORED_FORMAT: str(FORMAT)})
+
+
 def narrow_statistics(session: SparkSession, table: StoredTable, schema: StructType) -> None:
     """Drop columns from a table's statistics that are not in `schema`: Delta would refuse to replace its columns."""
     with delta_log.reading(table.path) as delta:  # this attempt may have set the property
@@ -228,6 +240,7 @@ def add_columns(session: SparkSession, table: StoredTable, kinds: Mapping[str, s
     Raises:
         NotCommitted: other runs changed the columns first, several times.
     """
+    table.check_writable()
 
     def add() -> bool | None:
         # A run may have added columns and died before it recorded its definition.
@@ -248,6 +261,7 @@ def add_columns(session: SparkSession, table: StoredTable, kinds: Mapping[str, s
 
 def set_properties(session: SparkSession, table: StoredTable, properties: Mapping[str, str]) -> None:
     """Set properties of the table, in a commit that changes no data."""
+    table.check_writable()
     session.sql(f"ALTER TABLE delta.{quoted(table.path)} SET TBLPROPERTIES ({_pairs(properties)})").collect()
 
 
@@ -257,15 +271,15 @@ def _column(name: str, kind: str) -> str:
     return f"{quoted(name)} {kind}" if text is None else f"{quoted(name)} {kind} COMMENT {literal(text)}"
 
 
-def _ddl(kind: DataType) -> str:
+def ddl(kind: DataType) -> str:
     """Return a type as SQL text. Spark's `simpleString` does not quote the fields of a struct."""
     match kind:
         case StructType():
-            return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in kind)}>"
+            return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.dataType)}' for field in kind)}>"
         case ArrayType():
-            return f"array<{_ddl(kind.elementType)}>"
+            return f"array<{ddl(kind.elementType)}>"
         case MapType():
-            return f"map<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
+            return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
         case _:
             return kind.simpleString()
 

@@ -8,7 +8,7 @@ from spark.topology.durations import format_duration, milliseconds
 from spark.topology.errors import Place, TopologyError, shown
 from spark.topology.handles.handle import Handle, Joinable, check_same_builder, join_place
 from spark.topology.handles.windowing import join_lengths
-from spark.topology.nodes import METHODS, Join, Latest, Lookup, StreamJoin, Union
+from spark.topology.nodes import METHODS, Join, Latest, Lookup, Scan, StreamJoin, Union
 from spark.topology.sql.ddl import quoted
 from spark.topology.sql.expressions import column_named, is_condition, parse_expression
 from spark.topology.sql.select_list import select_joined
@@ -197,6 +197,9 @@ def _history(right: Node) -> int | None:
 
 def _lookup_grace(grace: object, history: int | None, other: Handle, place: Place) -> int:
     """How long a record waits before it looks a row up, in milliseconds."""
+    if history is None and isinstance(leader := _viewed(other.node), Scan) and leader.read_only:
+        what = f"grace= needs a versioned table, and {leader.table} is read-only: records see it at the pin of the step"
+        raise place.mistake(what, "leave out grace=, or declare the topic with table(..., versioned=Versioned(...))")
     if history is None:
         do = f'declare {other.node.title} with table(..., versioned=Versioned("7d")), or leave out grace='
         kind = "a global table" if other.kind == "global table" else "not one, nor a filter or map of one"

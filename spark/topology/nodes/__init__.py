@@ -17,7 +17,7 @@ from spark.topology.nodes.latest import Latest
 from spark.topology.nodes.lookup import Lookup
 from spark.topology.nodes.node import AddedColumns, Node
 from spark.topology.nodes.records import Records
-from spark.topology.nodes.scan import LANDING, Scan
+from spark.topology.nodes.scan import LANDING, Scan, leader_name, leader_parts
 from spark.topology.nodes.select import Select
 from spark.topology.nodes.stream_join import StreamJoin
 from spark.topology.nodes.union import Union
@@ -60,4 +60,6 @@ __all__ = [
     "Union",
     "Window",
     "WindowKind",
+    "leader_name",
+    "leader_parts",
 ]

@@ -48,7 +48,7 @@ class Changes(Unary):
 
     def why_no_view(self, stored: Set[Node]) -> tuple[str, str] | None:
         """Refuse a view: only a stored table has a change feed."""
-        if self.source in stored:
+        if self.source in stored or (isinstance(self.source, Scan) and self.source.read_only):
             return None
         return "a view has no change feed", "call .materialize(name) before .to_stream()"
 

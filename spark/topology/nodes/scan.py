@@ -12,11 +12,29 @@ LANDING = "_landing/"
 """The prefix of the names of landings."""
 
 
+def leader_name(topology: str, table: str, lake: str | None = None) -> str:
+    """The name, in plans of other topologies, of a table: `topology/table`; in another lake `lake/topology/table`."""
+    return f"{'' if lake is None else lake + '/'}{topology}/{table}"
+
+
+def leader_parts(name: str) -> tuple[str | None, str, str] | None:
+    """The lake, topology and table of the name of another topology's table; None for a name of the plan's own topology.
+
+    The lake is None for the lake of the plan's own topology.
+    """
+    if name.startswith(LANDING) or "/" not in name:
+        return None
+    place, _, table = name.rpartition("/")
+    lake, _, topology = place.rpartition("/")
+    return lake or None, topology, table
+
+
 @dataclass(frozen=True)
 class Scan(Node):
     """The rows of a stored table; with `appended`, the records of a stored stream or of a landing (`_landing/<topic>`).
 
-    `by_time` is true for rows of windows that were written when stream time closed their window.
+    `table` is its name in the plan's own topology, or the `leader_name` of another topology's table. `by_time` is true
+    for rows of windows that were written when stream time closed their window.
     """
 
     table: str
@@ -29,6 +47,11 @@ class Scan(Node):
     def landing(self) -> bool:
         """True if the table is a landing."""
         return self.table.startswith(LANDING)
+
+    @property
+    def read_only(self) -> bool:
+        """True if the table is of another topology, which alone writes it."""
+        return leader_parts(self.table) is not None
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -66,7 +89,9 @@ class Scan(Node):
 
     def explain(self, global_tables: Set[str]) -> str:
         """The table's name."""
-        return f"{self.table}{' (global table)' if self.table in global_tables else ''}"
+        kinds = ["read-only"] if self.read_only else []
+        kinds += ["global table"] if self.table in global_tables else []
+        return self.table + (f" ({', '.join(kinds)})" if kinds else "")
 
     @property
     def costs(self) -> Costs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from spark.topology.columns import Column
 from spark.topology.errors import Place, TopologyError, did_you_mean
@@ -35,8 +36,8 @@ _PLAIN = re.compile(r"(?!(?:null|true|false)$)[^\W\d]\w*", re.ASCII | re.IGNOREC
 _MAX_PRECISION = 38  # digits, Spark's widest decimal
 
 
-def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
-    """The columns that DDL text declares, with normalised types.
+def parse_columns(text: str, place: Place, ours: Collection[str] = ()) -> tuple[Column, ...]:
+    """The columns that DDL text declares, with normalised types. `ours` are columns of Tidetable that it may name.
 
     Raises:
         TopologyError: a name is illegal or declared twice, or a type is missing or unknown.
@@ -47,7 +48,8 @@ def parse_columns(text: str, place: Place) -> tuple[Column, ...]:
     while True:
         if not sql.at(at).is_name:
             raise _wrong(sql, at, "a column name is missing")
-        name = legal_name(sql.at(at).name, place)
+        name = sql.at(at).name
+        name = name if name in ours else legal_name(name, place)
         if name.lower() in (column.name.lower() for column in columns):
             raise _wrong(sql, at, f"the column {name!r} is declared twice")
         type_, after = parse_type(sql, at + 1)
