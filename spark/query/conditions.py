@@ -112,7 +112,8 @@ class StartsWith:
         """Return whether each may have text that starts so. UTF-8 orders text as its characters are numbered."""
         least, greatest = bounds[self.name]
         start = pc.utf8_slice_codeunits(least, 0, len(self.text))
-        found = _or_unknown(pc.greater_equal(greatest, self.text)) & _or_unknown(pc.less_equal(start, self.text))
+        text = pa.scalar(self.text)
+        found = _or_unknown(pc.greater_equal(greatest, text)) & _or_unknown(pc.less_equal(start, text))
         return found[:count]
 
     def matching(self, rows: pa.Table) -> NDArray[np.bool_]:
@@ -153,7 +154,7 @@ class Among:
             return found
         places = np.flatnonzero(found)
         candidates = rows.select(self.columns).take(pa.array(places)).append_column("_place", pa.array(places))
-        exact = candidates.join(self.keys, list(self.columns), join_type="left semi")["_place"].to_numpy()
+        exact = candidates.join(self.keys, list(self.columns), join_type="left semi")["_place"].to_pylist()
         found[:] = False
         found[exact] = True
         return found
@@ -179,13 +180,19 @@ class All:
         return reduce(np.logical_and, (part.matching(rows) for part in self.parts), np.ones(rows.num_rows, bool))
 
 
+def flags(values: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return booleans without nulls. Arrow's own conversion would import pandas, which takes longer than a query."""
+    bytes_ = values.cast(pa.uint8())
+    chunks = bytes_.chunks if isinstance(bytes_, pa.ChunkedArray) else [bytes_]
+    parts = [np.frombuffer(one.buffers()[1], np.uint8, len(one), one.offset) for one in chunks if len(one)]
+    return np.concatenate([np.empty(0, np.uint8), *parts]).view(bool)
+
+
 def _true(values: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return booleans; null is false."""
-    found: NDArray[np.bool_] = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return found
+    return flags(pc.fill_null(values, False))
 
 
 def _or_unknown(values: pa.Array) -> NDArray[np.bool_]:
     """Return booleans; null, of a bound that is not known, is true."""
-    found: NDArray[np.bool_] = pc.fill_null(values, True).to_numpy(zero_copy_only=False)
-    return found
+    return flags(pc.fill_null(values, True))

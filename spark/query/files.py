@@ -20,7 +20,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # as above
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # as above
 
 from spark.engine.log import delta_log
-from spark.query.conditions import Everything
+from spark.query.conditions import Everything, flags
 from spark.query.errors import VersionGone
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CACHE = 256 << 20
 SMALL = 10_000  # rows of a file that is kept in memory whole: what a step writes, not what a compaction does
 SMALL_BYTES = 64 << 20  # of all small files of a table that are kept in memory, as stored; others are read when needed
 FOOTERS = 20_000  # of files, at most, in a reader
-MILLISECOND = np.timedelta64(1, "ms")
+MILLISECOND = pa.scalar(1, pa.duration("ms"))
 NONE = np.empty(0, np.int64)
 
 
@@ -163,7 +163,7 @@ class Files:
         names = tuple(added["path"].to_pylist())
         by_base = {name.rpartition("/")[2]: name for name in names}
         deleted = {
-            by_base[uri.rpartition("/")[2]]: np.flatnonzero(~_flags(vector))
+            by_base[uri.rpartition("/")[2]]: np.flatnonzero(~flags(vector))
             for uri, vector in zip(vectors["filepath"].to_pylist(), _each(vectors["selection_vector"]), strict=True)
         }
         counts, sizes = tuple(added["num_records"].to_pylist()), tuple(added["size_bytes"].to_pylist())
@@ -343,11 +343,6 @@ def _read_all(stream: object) -> pa.Table:
     return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
-def _flags(vector: pa.Array) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = vector.to_numpy(zero_copy_only=False)
-    return found
-
-
 def _each(lists: pa.ChunkedArray) -> Iterable[pa.Array]:
     return (one.values for one in lists)
 
@@ -366,7 +361,7 @@ def _file_bounds(added: pa.Table, column: pa.Field) -> tuple[pa.Array, pa.Array]
             return pa.nulls(added.num_rows, kind), pa.nulls(added.num_rows, kind)
         found.append(structs.field(column.name).cast(kind))
     low, high = found
-    return low, pc.add(high, pa.scalar(MILLISECOND)).cast(kind) if pa.types.is_timestamp(kind) else high
+    return low, pc.add(high, MILLISECOND).cast(kind) if pa.types.is_timestamp(kind) else high
 
 
 def _group_bounds(metadata: pq.FileMetaData, column: pa.Field) -> tuple[pa.Array, pa.Array]:
