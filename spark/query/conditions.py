@@ -143,7 +143,7 @@ class Among:
             if not low.is_valid or not high.is_valid:
                 found[number] = True
                 continue
-            place = int(pc.sum(pc.less(first, low)).as_py())  # of the first key that is not below the least value
+            place = int(pc.sum(pc.less(first, low)).as_py() or 0)  # of the first key that is not below the least value
             found[number] = place < len(first) and pc.less_equal(first[place], high).as_py()
         return found
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # as above
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # as above
+from deltalake.exceptions import DeltaError
 
 from spark.engine.log import delta_log
 from spark.query.conditions import Everything, flags
@@ -156,10 +157,15 @@ class Files:
 
     @staticmethod
     def of(table: str, root: str, delta: DeltaTable, cache: FileCache, before: Files | None = None) -> Files:
-        """Return the files of a loaded version. Rows of small files that `before` has are kept."""
+        """Return the files of a loaded version. Rows of small files that `before` has are kept.
+
+        Raises:
+            VersionGone: VACUUM removed a deletion vector of the version.
+        """
+        with _Vacuumed(table, delta.version()):
+            vectors = _read_all(delta.deletion_vectors())
         added = _read_all(delta.get_add_actions())
         schema = pa.schema(delta.schema().to_arrow())
-        vectors = _read_all(delta.deletion_vectors())
         names = tuple(added["path"].to_pylist())
         by_base = {name.rpartition("/")[2]: name for name in names}
         deleted = {
@@ -313,7 +319,8 @@ class _Vacuumed:
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
+        # deltalake has no class for a missing deletion vector.
+        if isinstance(error, FileNotFoundError) or (isinstance(error, DeltaError) and "not found" in str(error)):
             raise VersionGone(
                 f"{self.table}: VACUUM removed files of version {self.version}, which this reader is pinned to. Call "
                 f"refresh() to read the newest version; a version is readable for delta.deletedFileRetentionDuration "

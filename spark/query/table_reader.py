@@ -68,10 +68,8 @@ class TableReader:
     def __init__(
         self, table: StoredTable, cache: FileCache, topology: Topology | None, pinned: Pinned, follows: bool = True
     ) -> None:
-        self._table, self._cache, self._topology, self._pinned, self._follows = (
-            *(table, cache, topology),
-            *(pinned, follows),
-        )
+        self._table, self._cache, self._topology = table, cache, topology
+        self._pinned, self._follows = pinned, follows
 
     # What is read.
 
@@ -156,6 +154,14 @@ class TableReader:
         while exceeds(position_at(self._table, version).cut, cut):  # a restore went back to an older cut in between
             version -= 1
         return self._at(version)
+
+    def parsed(self, texts: Sequence[str]) -> tuple[object, ...]:
+        """Return the values of the first key columns that texts have, such as arguments of a command.
+
+        Raises:
+            KeyRefused: a text has no value of its column's type.
+        """
+        return self._pinned.key.parsed(tuple(texts))
 
     # Queries by key.
 
