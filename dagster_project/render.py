@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spark.engine.status import TableStatus
     from spark.engine.tick import Ticked
     from spark.engine.time_sync import Waiting
+    from spark.query.history import History
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -389,6 +390,29 @@ def audit_json(audited: Audited | Unprovable) -> Json:
     fields = to_json(audited)
     assert isinstance(fields, dict)
     return {"holds": audited.holds if isinstance(audited, Audited) else None, **fields}
+
+
+def rows_grid(rows: Sequence[Mapping[str, object]]) -> Grid:
+    """Rows of a table."""
+    grid = Grid(*(escape(name) for name in rows[0]), box=SIMPLE_HEAD)
+    for row in rows:
+        grid.add_row(*(_cell(value) for value in row.values()))
+    return grid
+
+
+def history_grid(history: History) -> Grid:
+    """The changes of a key, oldest first."""
+    names = next((list(change.row) for change in history if change.row is not None), [])
+    grid = Grid("version", "committed", "cut", *map(escape, names), box=SIMPLE_HEAD)
+    for change in history:
+        row = ["deleted"] if change.row is None else [_cell(value) for value in change.row.values()]
+        cut = "?" if change.cut is None else json.dumps(change.cut)
+        grid.add_row(str(change.version), change.at.isoformat(timespec="milliseconds"), escape(cut), *row)
+    return grid
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else escape(value if isinstance(value, str) else str(to_json(value)))
 
 
 def to_json(value: object) -> Json:

@@ -15,8 +15,12 @@ from dagster_project.project import FolderInUse
 from dagster_project.settings import Settings, SettingsError
 from resources.jars import JarsUnavailable
 from spark.engine.errors import cause, engine_died
+from spark.query.errors import QueryError
 
-OWN_ERRORS = (*TRANSIENT, *PERMANENT, BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable, FolderInUse)
+OWN_ERRORS = (
+    *(*TRANSIENT, *PERMANENT, QueryError),
+    *(BrokenTopology, BrokenSuite, SettingsError, JarsUnavailable, FolderInUse),
+)
 """Errors whose messages say what to do."""
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyspark.errors.exceptions.base import RetriesExceeded
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +32,10 @@ def cause(error: PySparkException) -> str:
 
 def engine_died(error: PySparkException) -> bool:
     """Return whether the engine died at work: errors that it answers itself are raised as subclasses of these."""
+    # Imported here: queries need the errors of this module, and no Spark, whose import takes a second.
+    from pyspark.errors.exceptions.base import RetriesExceeded
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
     return type(error) in (RetriesExceeded, SparkConnectGrpcException)
 
 

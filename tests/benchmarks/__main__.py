@@ -12,7 +12,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import driver, growing, guarantee, idle, joining, landing, peers, recovering, streaming, suites
+from tests.benchmarks import (
+    driver,
+    growing,
+    guarantee,
+    idle,
+    joining,
+    landing,
+    peers,
+    queries,
+    recovering,
+    streaming,
+    suites,
+)
 from tests.benchmarks.measure import Bench, Row, machine
 
 CASES = {
@@ -26,6 +38,7 @@ CASES = {
     "driver": driver.run,
     "peers": peers.run,
     "suites": suites.run,
+    "queries": queries.run,
 }
 OUT = Path("benchmarks-out")
 
@@ -43,7 +56,7 @@ OUT = Path("benchmarks-out")
     help="Rows of the left tables in `growing`, one option each, smallest first; the targets want 10000000 as well.",
 )
 def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...]) -> None:
-    """Measure landing, steps, idle ticks, growth, recovery, guarantee, driver, Kafka Streams, Nexmark and TPC-H."""
+    """Measure landing, steps, idle ticks, growth, recovery, guarantee, driver, Kafka Streams, suites and queries."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="tidetable-bench-") as lake:
         bench = Bench(Path(lake), repeat, scale, sizes, console)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 from deltalake import DeltaTable
 
@@ -85,3 +87,28 @@ def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
     assert lake.rows(ports, topology, "by_name")["new"] == {"count": 1}
     audited = lake.audited(ports, topology, *(target.name for target in topology.tables))
     assert [isinstance(one, Audited) and one.holds for one in audited] == [True] * 8
+
+
+def test_compaction_sorts_a_table_by_its_key_once(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    builder = StreamsBuilder(f"sorting-{name}")
+    builder.table(name, Consumed.json(key="id bigint", value="name string"))
+    topology = builder.build()
+    numbers = list(range(2_000))
+    random.Random(1).shuffle(numbers)
+    for part in (numbers[:1_500], numbers[1_500:]):
+        send(kafka, name, *(Record(n, {"name": str(n)}) for n in part))
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
+    where = lake.path(ports, topology, name)
+    assert compact(ports.engine, ports.lakehouse, topology, name).added == 1
+    [file] = DeltaTable(where).file_uris()
+    stored = pq.read_table(file.removeprefix("file://"))["id"].to_pylist()
+    assert sorted(stored) == sorted(numbers)
+    # Delta sorts by the number of the range that a key is in, of a thousand.
+    assert max(abs(number - place) for place, number in enumerate(stored)) < 20
+    version = DeltaTable(where).version()
+    assert compact(ports.engine, ports.lakehouse, topology, name).added == 0, "a compact table is not sorted again"
+    operations = [entry["operation"] for entry in DeltaTable(where).history()]
+    assert operations[0] == "OPTIMIZE"
+    assert DeltaTable(where).version() == version

@@ -46,7 +46,7 @@ class _Pin:
 
 
 @dataclass
-class _Walk:
+class Walk:
     """The history of one input, and the present pin in it. For a landing `older` is None: it can go to any offsets."""
 
     name: str
@@ -84,7 +84,7 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
     walks, missing = [], []
     for scan in target.inputs:
         table = StoredTable.of(ports.lakehouse, topology.name, scan.table)
-        walk = _landing(table, scan.table, release) if scan.table in landings else _walk(table, scan.table)
+        walk = _landing(table, scan.table, release) if scan.table in landings else walk_of(table, scan.table)
         if walk is None:
             _check_missing(topology, target, table, scan.table)
             missing.append(scan.table)
@@ -92,6 +92,20 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
             walks.append(walk)
     if missing:
         return Pins({}, {}, tuple(missing))
+    lagging = agree(walks, f"{topology.name}/{target.name}", topology.name)
+    cut = {topic: offsets for walk in walks for topic, offsets in walk.at.cut.items()}
+    enforced = release is not None and any(
+        topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
+    )
+    return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, lagging, enforced)
+
+
+def agree(walks: list[Walk], reader: str, topology: str) -> tuple[str, ...]:
+    """Move what is ahead on a topic back in its history, until all agree; return the names of what was older.
+
+    Raises:
+        NoCommonCut: no versions in the histories agree. The message names the `reader`, and the `topology` to run.
+    """
     lagging: dict[str, None] = {}
     while ahead := _ahead(walks):
         walk, topic, slower, offsets = ahead
@@ -99,15 +113,11 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
         earlier = _lowered(walk, topic, offsets)
         if earlier is None:
             raise NoCommonCut(
-                f"{topology.name}/{target.name}: {walk.name} has no version as old as {slower} on topic {topic}: run "
-                f"`tidetable run {topology.name}`; if {slower} cannot step, `tidetable status {topology.name}` says why"
+                f"{reader}: {walk.name} has no version as old as {slower} on topic {topic}: run "
+                f"`tidetable run {topology}`; if {slower} cannot step, `tidetable status {topology}` says why"
             )
         walk.at = earlier
-    cut = {topic: offsets for walk in walks for topic, offsets in walk.at.cut.items()}
-    enforced = release is not None and any(
-        topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
-    )
-    return Pins({walk.name: Input(walk.id, walk.at.version) for walk in walks}, cut, tuple(lagging), enforced)
+    return tuple(lagging)
 
 
 def _check_missing(topology: Topology, target: Table, table: StoredTable, name: str) -> None:
@@ -123,16 +133,17 @@ def _check_missing(topology: Topology, target: Table, table: StoredTable, name: 
     )
 
 
-def _walk(table: StoredTable, name: str) -> _Walk | None:
+def walk_of(table: StoredTable, name: str) -> Walk | None:
+    """Return the history of a table from its newest pin on; None if it was never computed."""
     state = table.state()
     if state is None or state.position.n == 0:
         return None
     older = (_Pin(commit.data_version, commit.position.cut) for commit in table.commits())
     next(older, None)  # the newest is the present pin
-    return _Walk(name, table, state.id, _Pin(state.data_version, state.position.cut), older)
+    return Walk(name, table, state.id, _Pin(state.data_version, state.position.cut), older)
 
 
-def _landing(table: StoredTable, name: str, release: Release | None) -> _Walk | None:
+def _landing(table: StoredTable, name: str, release: Release | None) -> Walk | None:
     state = table.state()
     if state is None or state.position.n == 0:
         return None
@@ -143,10 +154,10 @@ def _landing(table: StoredTable, name: str, release: Release | None) -> _Walk | 
         lower = {partition: min(offset, known.get(partition, 0)) for partition, offset in landed.offsets.items()}
         if lower != landed.offsets:
             at = _holding(table, topic, replace(landed, offsets=lower))
-    return _Walk(name, table, state.id, at, None)
+    return Walk(name, table, state.id, at, None)
 
 
-def _lowered(walk: _Walk, topic: str, offsets: TopicOffsets) -> _Pin | None:
+def _lowered(walk: Walk, topic: str, offsets: TopicOffsets) -> _Pin | None:
     """Return the next older pin of an input that is ahead on a topic; None if there is none."""
     return _holding(walk.table, topic, offsets) if walk.older is None else next(walk.older, None)
 
@@ -157,7 +168,7 @@ def _holding(table: StoredTable, topic: str, offsets: TopicOffsets) -> _Pin:
     return _Pin(0 if commit is None else commit.data_version, {topic: offsets})
 
 
-def _ahead(walks: list[_Walk]) -> tuple[_Walk, str, str, TopicOffsets] | None:
+def _ahead(walks: list[Walk]) -> tuple[Walk, str, str, TopicOffsets] | None:
     """Return an input that is ahead of another on a topic, the topic, the other's name, and the other's offsets."""
     slowest: dict[str, tuple[TopicOffsets, str]] = {}
     for walk in walks:

@@ -167,17 +167,33 @@ def _page(path: str, versions: Sequence[int]) -> list[Entry | None]:
         return list(pool.map(partial(entry, path), versions))
 
 
-def _commit_info(path: str, version: int) -> str | None:
-    """Return the commit information of a version as JSON, "{}" if the commit has none; None if there is no file."""
-    name = f"_delta_log/{version:020}.json"
+def actions(path: str, version: int) -> list[dict[str, Any]] | None:
+    """Return all actions of a commit, as the Delta protocol has them; None if the log does not have the commit."""
     try:
-        with _readable(path):
-            if "://" not in path:
-                with open(f"{path}/{name}", encoding="utf-8") as lines:
-                    return _info(lines)
-            return _info(_store(path).open_input_stream(name).read().decode().splitlines())
+        with readable(path), _commit(path, version) as lines:
+            return [json.loads(line) for line in lines]
     except FileNotFoundError:
         return None
+
+
+def _commit_info(path: str, version: int) -> str | None:
+    """Return the commit information of a version as JSON, "{}" if the commit has none; None if there is no file."""
+    try:
+        with readable(path), _commit(path, version) as lines:
+            return _info(lines)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _commit(path: str, version: int) -> Iterator[Iterable[str]]:
+    """Yield the actions of a commit, one a line."""
+    name = f"_delta_log/{version:020}.json"
+    if "://" in path:
+        yield store(path).open_input_stream(name).read().decode().splitlines()
+        return
+    with open(f"{path}/{name}", encoding="utf-8") as lines:
+        yield lines
 
 
 def _info(actions: Iterable[str]) -> str:
@@ -186,18 +202,18 @@ def _info(actions: Iterable[str]) -> str:
 
 
 @lru_cache(TABLES)
-def _store(path: str) -> PyFileSystem:
+def store(path: str) -> PyFileSystem:
     """Return an object store's folder of a table, as deltalake reads it: with the same credentials and endpoint."""
     return PyFileSystem(DeltaStorageHandler(path))
 
 
 def _opened(path: str) -> DeltaTable:
-    with _readable(path):
+    with readable(path):
         return DeltaTable(path)
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[None]:
+def readable(path: str) -> Iterator[None]:
     """Raise what a library says about a log, or about the store that it is in, as `LogBroken`."""
     try:
         yield

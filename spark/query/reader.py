@@ -1,0 +1,155 @@
+"""Reads the tables of a lake without a JVM: one table at a version, or several at one cut."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark.engine.inputs.pin import agree, walk_of
+from spark.engine.log.stored_table import StoredTable
+from spark.query.errors import NameUnknown, QueryError
+from spark.query.files import CACHE, FileCache
+from spark.query.table_reader import TIMEOUT, TableReader, at_version, newest, not_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spark.engine.inputs.pin import Walk
+    from spark.engine.ports import Lakehouse
+    from spark.query.positions import Offsets, Produced
+    from spark.topology.topology import Topology
+
+
+class Reader:
+    """The tables of a lake. Keeps what it has read of the files, up to `cache` bytes; threads may share it.
+
+    Args:
+        lake: the lake's folder or URL, or a `Lakehouse`.
+        topology: its tables can be named without it, and their keys are those that it declares. Without one, tables
+            have the keys of their stored definitions.
+        cache: bytes of decoded columns to keep.
+    """
+
+    def __init__(
+        self, lake: str | os.PathLike[str] | Lakehouse, topology: Topology | None = None, cache: int = CACHE
+    ) -> None:
+        self._lakehouse = _Folder.of(lake) if isinstance(lake, str | os.PathLike) else lake
+        self._topology = topology
+        self._cache = FileCache(cache)
+
+    def table(
+        self, name: str, at_least: Offsets | Produced | Iterable[Produced] | None = None, timeout: float = TIMEOUT
+    ) -> TableReader:
+        """Return a reader of a table, `topology.table`, at its newest version.
+
+        Args:
+            name: the table.
+            at_least: what the table must cover: by topic and partition the next offset, or records that were
+                produced, as delivery reports of confluent_kafka have them.
+            timeout: how many seconds to wait for it.
+
+        Raises:
+            NameUnknown: the lake has no such table.
+            NotWhole: no step has computed it yet.
+            NotCovered: it does not cover `at_least` in time.
+        """
+        table = self._named(name)
+        pinned = newest(table, self._cache, self._topology, at_least, timeout)
+        return TableReader(table, self._cache, self._topology, pinned)
+
+    def snapshot(
+        self,
+        names: Iterable[str],
+        at_least: Offsets | Produced | Iterable[Produced] | None = None,
+        timeout: float = TIMEOUT,
+    ) -> Snapshot:
+        """Return several tables at one cut: those that are ahead on a topic that they share go back in their history.
+
+        Each table must cover what `at_least` says of its topics.
+
+        Raises:
+            NameUnknown: the lake has no such table.
+            NotWhole: no step has computed one of them yet.
+            NoCommonCut: no versions of the tables agree.
+            NotCovered: a table does not cover `at_least` in time.
+        """
+        tables = {name: self._named(name) for name in dict.fromkeys(names)}
+        if at_least is not None:
+            for table in tables.values():
+                newest(table, self._cache, self._topology, at_least, timeout)
+        walks: list[Walk] = []
+        for table in tables.values():
+            walk = walk_of(table, table.dotted_name)
+            if walk is None:
+                raise not_whole(table)
+            walks.append(walk)
+        topologies = dict.fromkeys(table.name.partition("/")[0] for table in tables.values())
+        agree(walks, "a snapshot", " ".join(topologies))
+        readers = {}
+        for (name, table), walk in zip(tables.items(), walks, strict=True):
+            pinned = at_version(table, self._cache, self._topology, walk.at.version, walk.at.cut)
+            readers[name] = TableReader(table, self._cache, self._topology, pinned, follows=False)
+        return Snapshot(readers)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the tables in the lake's folder; none if the lake is an object store."""
+        root = Path(self._lakehouse.table("", "")).resolve()
+        logs = root.glob("*/*/_delta_log") if root.is_dir() else ()
+        found = (log.parent.relative_to(root) for log in logs)
+        return tuple(sorted(str(one).replace(os.sep, ".", 1) for one in found if not str(one).startswith("_")))
+
+    def _named(self, name: str) -> StoredTable:
+        """Return a table that exists.
+
+        Raises:
+            NameUnknown: there is none; the message has those that exist.
+        """
+        topology, _, table = name.partition(".")
+        if self._topology is not None and name in {one.name for one in self._topology.tables}:
+            topology, table = self._topology.name, name
+        if table and not table.startswith("_"):
+            found = StoredTable.of(self._lakehouse, topology, table)
+            if found.state() is not None:
+                return found
+        known = self.names()
+        there = f"; the lake has {', '.join(known)}" if known else ""
+        raise NameUnknown(f"there is no table {name!r}{there}. A table exists from its first step on")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Several tables at one cut, by the names that they were asked for with."""
+
+    tables: dict[str, TableReader]
+
+    def __getitem__(self, name: str) -> TableReader:
+        if name not in self.tables:
+            raise NameUnknown(f"the snapshot has no table {name!r}; it has {', '.join(self.tables)}")
+        return self.tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    @property
+    def cut(self) -> dict[str, dict[int, int]]:
+        """By topic and partition, the next offset: every table was computed from all records before it."""
+        return {topic: offsets for table in self.tables.values() for topic, offsets in table.cut.items()}
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A lake by its folder or URL."""
+
+    root: str
+
+    @staticmethod
+    def of(lake: str | os.PathLike[str]) -> _Folder:
+        text = os.fspath(lake)
+        if text == "":
+            raise QueryError("the lake has no name; pass its folder or its URL")
+        return _Folder((text if "://" in text else str(Path(text).expanduser().resolve())).rstrip("/"))
+
+    def table(self, topology: str, name: str) -> str:
+        return f"{self.root}/{topology}/{name}"

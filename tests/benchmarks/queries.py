@@ -1,0 +1,135 @@
+"""(i) Queries of one table of 1 M rows after small steps: a key, a range and a history, beside DuckDB and Spark.
+
+DuckDB reads the Parquet files as they are: without its extension for Delta it does not apply deletion vectors, so its
+rows are not compared. deltalake and Spark apply them, and must return the row that the reader returns.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+from deltalake import DeltaTable, QueryBuilder
+
+from spark.engine.compact import compact
+from spark.engine.tick import tick
+from spark.query.reader import Reader
+from spark.topology import Consumed, StreamsBuilder
+from tests.benchmarks.measure import Row, row
+from tests.benchmarks.shop import produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark.query.table_reader import TableReader
+    from tests.benchmarks.measure import Bench
+
+ROWS = 1_000_000
+STEPS = 40
+CHANGED = 100  # keys of a small step
+LOOKUPS = 500
+RANGE = 1_000  # keys
+COLD = """
+import sys
+from spark.query.reader import Reader
+print(Reader(sys.argv[1]).table("queries.queries").get(int(sys.argv[2])) is not None)
+"""
+
+
+def run(bench: Bench) -> list[Row]:
+    """Milliseconds of each query, after small steps and after a compaction."""
+    count, rng = bench.scaled(ROWS), random.Random(1)
+    builder = StreamsBuilder("queries")
+    value = "customer_id bigint, amount decimal(12,2), title string"
+    builder.table("queries", Consumed.json(key="id bigint", value=value))
+    topology = builder.build()
+    bench.kafka.create_topic("queries", 4)
+    keys = list(range(count))
+    rng.shuffle(keys)
+    produce(bench.kafka, "queries", ((key, _order(key, 0)) for key in keys))
+    assert tick(bench.ports, topology, "bench").failed == {}
+    for number in bench.progress(range(1, STEPS + 1), "small steps"):
+        produce(bench.kafka, "queries", ((key, _order(key, number)) for key in rng.sample(keys, CHANGED)))
+        assert tick(bench.ports, topology, "bench").failed == {}
+    after = _measured(bench, keys, f"{STEPS} small steps", rng)
+    done = compact(bench.ports.engine, bench.lakehouse, topology, "queries")
+    bench.say(f"compaction: {done.removed} files to {done.added} in {done.seconds:.1f} s")
+    return [*after, *_measured(bench, keys, "a compaction", rng)]
+
+
+def _order(key: int, number: int) -> bytes:
+    return json.dumps({"customer_id": key % 50_000, "amount": f"{number}.50", "title": f"title {key * 31}"}).encode()
+
+
+def _measured(bench: Bench, keys: list[int], when: str, rng: random.Random) -> list[Row]:
+    path = bench.lakehouse.table("queries", "queries")
+    table = Reader(bench.lakehouse).table("queries.queries")
+    table.get(keys[0])
+    table.get(keys[0])  # the second query reads the small files
+    lookups = [_ms(partial(table.get, key)) for key in rng.sample(keys, min(LOOKUPS, len(keys)))]
+    lookups.sort()
+    starts = [rng.randrange(max(1, len(keys) - RANGE)) for _ in range(bench.repeat)]
+    some = rng.sample(keys, bench.repeat)
+    found = [
+        row(f"a key, warm reader, after {when}: p50", [statistics.median(lookups)], "ms", at_most=20),
+        row(f"a key, warm reader, after {when}: p99", [lookups[int(len(lookups) * 0.99)]], "ms"),
+        row(f"a key, cold process, after {when}", [_ms(partial(_cold, bench, key)) for key in some], "ms"),
+        row(
+            f"{RANGE} keys, after {when}",
+            [_ms(partial(table.range, low, low + RANGE - 1)) for low in starts],
+            "ms",
+        ),
+        row(f"history of a key, after {when}", [_ms(partial(table.history, key)) for key in some], "ms"),
+    ]
+    return [*found, *_peers(bench, path, table, some, when)]
+
+
+def _peers(bench: Bench, path: str, table: TableReader, some: list[int], when: str) -> list[Row]:
+    """A key read by deltalake, by DuckDB and by Spark, each warm."""
+    delta = DeltaTable(path)
+    query = QueryBuilder().register("t", delta)
+    session = bench.engine.session()
+    frame = session.read.format("delta").load(path)
+    files = [uri.removeprefix("file://") for uri in delta.file_uris()]
+    ours = {key: table.get(key) for key in some}
+    with duckdb.connect(config={"threads": 2}) as connection:
+        readers: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+            "deltalake": lambda key: _rows(pa.table(query.execute(f"SELECT * FROM t WHERE id = {key}").read_all())),
+            "DuckDB on the files": lambda key: _rows(
+                connection.execute("FROM read_parquet(?) WHERE id = ?", [files, key]).to_arrow_table()
+            ),
+            "Spark": lambda key: [one.asDict() for one in frame.where(f"id = {key}").collect()],
+        }
+        found = []
+        for name, read in readers.items():
+            read(some[0])
+            found.append(row(f"a key, {name}, after {when}", [_ms(partial(read, key)) for key in some], "ms"))
+            for key in some if name != "DuckDB on the files" else ():
+                [theirs] = read(key)
+                assert {column: theirs[column] for column in ours[key] or {}} == ours[key]
+    session.stop()
+    return found
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def _cold(bench: Bench, key: int) -> None:
+    command = [sys.executable, "-c", COLD, str(bench.lake), str(key)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def _ms(query: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    query()
+    return 1000 * (time.perf_counter() - began)

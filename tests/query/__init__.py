@@ -1,0 +1,1 @@
+"""Queries without a JVM."""
