@@ -240,7 +240,14 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
             # Read before the landing: if the broker failed after the commit, the retry would report no records.
             written = ports.kafka.end_offsets([source.topic], read_committed=False)[source.topic].offsets
             ends = ports.kafka.end_offsets([source.topic], topology.settings.exactly_once)[source.topic].offsets
-            landed = land(ports, topology, source, cut, context.run.run_id)
+            landed = land(
+                ports,
+                topology,
+                source,
+                cut,
+                context.run.run_id,
+                say=lambda far: context.log.info(f"{far.records:,} records landed, {far.left:,} offsets left"),
+            )
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         open_records = sum(in_transactions(source.topic, ends, written).values())
         yield _materialized(path, StoredTable(name, path).state(), metadata.of_landing(landed, lag, open_records))

@@ -82,8 +82,18 @@ def _landed_counts(landed: Landed) -> str:
         f"[red]{landed.errors} in quarantine[/]" if landed.errors else "",
         f"[red]{missing} offsets missing[/]" if missing else "",
         f"{landed.cleaned} deleted by tombstones that compaction had removed" if landed.cleaned else "",
+        _left(landed),
     ]
     return ", ".join(filter(None, counts))
+
+
+def _left(landed: Landed) -> str:
+    """How much of the offsets up to the cut has landed, and the time that the others will take; empty at the end."""
+    done = sum(landed.end.values()) - sum(landed.start.values())
+    if not landed.left or not done:
+        return ""
+    seconds = landed.seconds * landed.left / done
+    return f"{done / (done + landed.left):.0%} of {done + landed.left:,} offsets, {seconds:.0f} s left"
 
 
 def _stepped_counts(stepped: Stepped) -> str:
@@ -190,6 +200,7 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
         status.log_error or "",
         f"refused: {_short(status.refused)}" if status.refused else "",
         f"waits for {', '.join(status.waiting_for).replace(LANDING, 'landing ')}" if status.waiting_for else "",
+        str(status.bootstrap or ""),
         describe_held(status),
         *(f"{count} versions behind {name}" for name, count in status.leader_lag.items() if count),
         "lacks records that an input has decoded again; the next tick adds them" if status.redecoded else "",
@@ -369,6 +380,7 @@ def status_json(status: TableStatus) -> Json:
         "refused": status.refused,
         "read_only": status.is_leader,
         "leader_lag": {**status.leader_lag},
+        "bootstrap": None if status.bootstrap is None else to_json(status.bootstrap),
         "published": None if status.published is None else to_json(status.published),
         "versions_behind": status.unpublished,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dagster_project import render
@@ -22,6 +24,9 @@ from spark.engine import land as landing
 from spark.engine import publish as publishing
 from spark.engine.rebuild import step_or_rebuild
 
+if TYPE_CHECKING:
+    from spark.engine.land import Landed
+
 
 @click.command()
 @topology_or_topic_argument
@@ -31,8 +36,12 @@ def land(name: str, as_json: bool) -> None:
     topology, topic = find(name, topic_names)
     ports = Settings.from_environment().ports()
     cut = landing.capture(ports.kafka, topology)
-    with progress.status(f"landing {name}"):
-        landed = [landing.land(ports, topology, source, cut, new_run_id()) for source in sources(topology, topic)]
+    with progress.status(f"landing {name}") as status:
+
+        def say(so_far: Landed) -> None:
+            status.update(render.result_line(so_far))
+
+        landed = [landing.land(ports, topology, source, cut, new_run_id(), say) for source in sources(topology, topic)]
     print_result(as_json, render.to_json(landed), *map(render.result_line, landed))
 
 

@@ -5,6 +5,10 @@ offset of the last record, because transaction markers and compaction leave gaps
 was recreated, or whose retention removed records before they were landed, raises an error. With
 `on_data_loss="ledger"` removed records raise none: the landing goes on with the first record that is left, and its
 commit names the missing offsets.
+
+A backlog is landed in slices, each a commit, so a landing that was interrupted goes on where it was. No table reads a
+landing before its first landing has reached the offsets that were captured when it began (KIP-99): a stream that is
+joined to a part of a table would miss rows for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from spark.engine.counts import kinds, so_far
+from spark.engine.counts import kinds
+from spark.engine.counts import so_far as counts_so_far
 from spark.engine.errors import OffsetsExpired, TopicRecreated
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
@@ -34,7 +39,7 @@ from spark.operators.algebra import col, cols
 from spark.serdes.serde import serde
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -50,6 +55,8 @@ TASK_RECORDS, TASK_PARTITIONS = 10_000, 64
 """How many records, and partitions with any, a task of a landing reads and writes into one file, at most; but a
 partition is never split. Such a task takes a fraction of a second, so fewer of them would make nothing quicker."""
 
+SLICE = 2_000_000  # offsets of all partitions that one commit of a landing reads: some 15 seconds on two cores
+
 FETCH_WAIT = 1  # milliseconds that the broker waits for records before it answers a fetch without any
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
@@ -61,7 +68,8 @@ class Landed:
 
     Of the records, `errors` are in quarantine and `tombstones` have no value. `gaps` are the offsets that it found
     missing; the position has those of all commits. `cleaned` counts the tombstones that it wrote for those that
-    compaction had removed; `records` does not include them.
+    compaction had removed; `records` does not include them. `left` is the number of offsets up to the cut that later
+    commits of the same landing read: 0 at its end.
     """
 
     table: str
@@ -76,6 +84,20 @@ class Landed:
     seconds: float
     gaps: tuple[Gap, ...] = ()
     cleaned: int = 0
+    left: int = 0
+
+    def and_then(self, later: Landed) -> Landed:
+        """Return the result of this landing and a later one that began where it ended."""
+        return replace(
+            later,
+            outcome=self.outcome,
+            start=later.start | self.start,
+            records=self.records + later.records,
+            errors=self.errors + later.errors,
+            tombstones=self.tombstones + later.tombstones,
+            gaps=(*self.gaps, *later.gaps),
+            cleaned=self.cleaned + later.cleaned,
+        )
 
 
 def capture(kafka: Kafka, topology: Topology) -> Cut:
@@ -96,8 +118,17 @@ def _ends(kafka: Kafka, topology: Topology, committed: bool) -> Cut:
     return {f"{kafka.cluster_id()}/{topic}": offsets for topic, offsets in ends.items()}
 
 
-def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -> Landed:
+def land(
+    ports: Ports,
+    topology: Topology,
+    source: Source,
+    cut: Cut,
+    run: str,
+    say: Callable[[Landed], None] | None = None,
+) -> Landed:
     """Land a topic up to a cut. If the landing has reached it, this commits nothing and starts no Spark session.
+
+    A commit reads at most `SLICE` offsets. `say` is called after every commit but the last, with the result so far.
 
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
@@ -113,9 +144,11 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
         state = landing.state()
         if state is not None:
             check_landing(landing.name, state, source)  # even without new records: else tables are rebuilt in vain
-        start, end, gaps = _range(ports.kafka, topology, source, state, topic, cut[topic])
-        if state is not None and state.position.n > 0 and start == end and not gaps:
-            return Landed(landing.name, "idle", start, end, 0, 0, 0, state.version, state.position, 0.0)
+        start, until, gaps = _range(ports.kafka, topology, source, state, topic, cut[topic])
+        if state is not None and state.position.n > 0 and start == until and not gaps:
+            return Landed(landing.name, "idle", start, until, 0, 0, 0, state.version, state.position, 0.0)
+        end = _slice(start, until)
+        left = sum(until.values()) - sum(end.values())
         with opened(ports.engine) as session:
             if state is None:
                 definition = json.dumps(landing_definition(source))
@@ -130,6 +163,12 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
             with frame_cache(session) as cache:
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
+                was = state.position
+                bootstrap = was.bootstrap if was.n else until
+                if all(end.get(partition, 0) >= offset for partition, offset in bootstrap.items()):
+                    bootstrap = {}
+                # Between two slices of a first landing, a tombstone cannot vanish unseen; later, since the last cut.
+                is_read = left == 0 or was.n == 0 or bool(was.bootstrap)
                 position = Position(
                     table=landing.name,
                     epoch=state.position.epoch,
@@ -138,12 +177,13 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
                     cut={topic: replace(state.position.cut.get(topic, cut[topic]), offsets=end)},
                     inputs={},
                     data_version=state.data_version,
-                    floor=state.position.floor if state.position.n else {p: o for p, o in start.items() if o > 0},
+                    floor=was.floor if was.n else {p: o for p, o in start.items() if o > 0},
+                    bootstrap=bootstrap,
                     release=state.position.release,
                     gaps=(*state.position.gaps, *gaps),
-                    read_at=now,
+                    read_at=now if is_read else was.read_at,
                     cleaned=state.position.cleaned + cleaned,
-                    counts=so_far(landing, state),
+                    counts=counts_so_far(landing, state),
                 )
                 seen = Observation()
                 ahead = topology.settings.message_timestamp_after_max_ms
@@ -180,10 +220,18 @@ def land(ports: Ports, topology: Topology, source: Source, cut: Cut, run: str) -
                 0.0,
                 gaps,
                 cleaned,
+                left,
             )
 
-    done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
-    return replace(done, seconds=time.monotonic() - began)
+    so_far: Landed | None = None
+    while True:
+        done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
+        so_far = done if so_far is None else so_far.and_then(done)
+        so_far = replace(so_far, seconds=time.monotonic() - began)
+        if so_far.left == 0:
+            return so_far
+        if say is not None:
+            say(so_far)
 
 
 def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
@@ -294,6 +342,14 @@ def _range(
                 f"its newest records are gone"
             )
     return start, {partition: max(offset, want.offsets.get(partition, 0)) for partition, offset in start.items()}, gaps
+
+
+def _slice(start: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
+    """Return the end of the next slice: the same part of the backlog of each partition."""
+    count = sum(until.values()) - sum(start.values())
+    if count <= SLICE:
+        return dict(until)
+    return {p: start[p] + -(-(offset - start[p]) * SLICE // count) for p, offset in until.items()}
 
 
 def _first(kafka: Kafka, source: Source, want: TopicOffsets) -> dict[int, int]:

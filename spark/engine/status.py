@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from spark.engine.counts import counted, table_counts
@@ -34,6 +35,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Bootstrap:
+    """How many of the offsets that a first landing captured have landed, and how many seconds the others take.
+
+    The seconds are by the last commit; None after the first one.
+    """
+
+    landed: int
+    captured: int
+    seconds_left: float | None
+
+    def __str__(self) -> str:
+        """The progress in words."""
+        left = "" if self.seconds_left is None else f", {self.seconds_left:.0f} s left"
+        return f"{self.landed / self.captured:.0%} of {self.captured:,} offsets{left}; tables read it when it has all"
+
+
+def bootstrap_of(landing: StoredTable, position: Position) -> Bootstrap | None:
+    """The progress of a first landing; None if it has reached its cut."""
+    if not position.bootstrap:
+        return None
+
+    def landed(at: Position) -> int:
+        [cut] = at.cut.values()
+        return sum(min(cut.offsets.get(p, 0), end) - at.floor.get(p, 0) for p, end in position.bootstrap.items())
+
+    captured = sum(end - position.floor.get(partition, 0) for partition, end in position.bootstrap.items())
+    commits = list(islice(landing.commits(), 2))
+    seconds = None
+    if len(commits) == 2 and (gained := landed(commits[0].position) - landed(commits[1].position)) > 0:
+        taken = (commits[0].at - commits[1].at) / 1000
+        seconds = taken * (captured - landed(position)) / gained
+    return Bootstrap(landed(position), captured, seconds)
+
+
+@dataclass(frozen=True)
 class TableStatus:
     """The state of a landing or a table.
 
@@ -48,7 +84,8 @@ class TableStatus:
     transaction ends, so they are no lag. `counted` are the counts of a landing's records; None for a table, or if they
     were not counted. `is_leader` is true for a table of another topology, which is shown because tables of this one
     read it. `leader_lag` are, by leader, the versions with changed rows that the table does not have. `taken` are the
-    counts of a topic's table that has all landed records; None for other tables.
+    counts of a topic's table that has all landed records; None for other tables. `bootstrap` is the progress of a
+    landing that no table reads yet.
     """
 
     table: str
@@ -68,6 +105,7 @@ class TableStatus:
     taken: TableCounts | None = None
     is_leader: bool = False
     leader_lag: dict[str, int] = field(default_factory=dict)
+    bootstrap: Bootstrap | None = None
 
     @property
     def first_offsets(self) -> dict[int, int]:
@@ -232,6 +270,7 @@ def _table_status(
         return TableStatus(name, None, None, waiting_for, log_error=str(error), is_leader=is_leader)
     if topology.leader(name) is not None:
         return TableStatus(name, state, {}, is_leader=True)
+    bootstrap = None if state is None else bootstrap_of(StoredTable.of(lakehouse, topology.name, name), state.position)
     refused = _refused(lakehouse, topology, name, state)
     leaders = {
         input_name: leader
@@ -240,7 +279,7 @@ def _table_status(
     }
     behind = _leader_lag(state, leaders)
     if ends is None:
-        return TableStatus(name, state, None, waiting_for, refused=refused, leader_lag=behind)
+        return TableStatus(name, state, None, waiting_for, refused=refused, leader_lag=behind, bootstrap=bootstrap)
     cut: Cut = {} if state is None else state.position.cut
     redecoded = any(
         topic in cut and cut[topic].redecoded < offsets.redecoded
@@ -275,6 +314,7 @@ def _table_status(
         recreated=recreated,
         redecoded=redecoded,
         leader_lag=behind,
+        bootstrap=bootstrap,
     )
 
 
@@ -323,9 +363,11 @@ def _recommit_due(published: PublishedPosition | None) -> bool:
 
 
 def _lagging_inputs(input_states: dict[str, State | None]) -> tuple[str, ...]:
-    """The inputs that were never computed; else those that are before another input on a topic that they share."""
+    """The inputs that no table reads yet; else those that are before another input on a topic that they share."""
     cuts = {
-        name: state.position.cut for name, state in input_states.items() if state is not None and state.position.n > 0
+        name: state.position.cut
+        for name, state in input_states.items()
+        if state is not None and state.position.is_readable
     }
     if never := tuple(name for name in input_states if name not in cuts):
         return never

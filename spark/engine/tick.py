@@ -58,6 +58,8 @@ def tick(
 ) -> Ticked:
     """Land, step and publish everything once; calls `say` with the result of each landing, step and topic as it ends.
 
+    It also calls `say` with what a landing has so far, after each of its commits.
+
     A table that fails does not stop the others: the tables that read it wait at its last version.
     """
     cut = capture(ports.kafka, topology)
@@ -73,7 +75,7 @@ def tick(
 
     def landing(source: Source) -> None:
         with _failing(source.landing):
-            landed.append(land(ports, topology, source, cut, run))
+            landed.append(land(ports, topology, source, cut, run, report))
             report(landed[-1])
 
     def stepping(table: Table) -> None:

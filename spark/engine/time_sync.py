@@ -363,7 +363,7 @@ def _backlog(
     stored: StoredTable, source: Source, was: Release | None, stepped: list[Position], idle: int
 ) -> _Backlog | None:
     state = stored.state()
-    if state is None or state.position.n == 0:
+    if state is None or not state.position.is_readable:
         return None
     [(topic, end)] = state.position.cut.items()
     released = {} if was is None or topic not in was.cut else was.cut[topic].offsets

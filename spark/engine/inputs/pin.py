@@ -73,7 +73,8 @@ def released(ports: Ports, topology: Topology) -> Release | None:
 def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
     """Return the newest versions of a table's inputs that agree on every topic that they share.
 
-    If an input was never computed, `inputs` is empty and `lagging` names it.
+    If an input was never computed, or its first landing has not reached its cut, `inputs` is empty and `lagging` names
+    it.
 
     Raises:
         LeaderMissing: a table of another topology was never computed, and is not declared with `allow_missing`.
@@ -145,7 +146,7 @@ def walk_of(table: StoredTable, name: str) -> Walk | None:
 
 def _landing(table: StoredTable, name: str, release: Release | None) -> Walk | None:
     state = table.state()
-    if state is None or state.position.n == 0:
+    if state is None or not state.position.is_readable:
         return None
     at = _Pin(state.data_version, state.position.cut)
     [(topic, landed)] = state.position.cut.items()

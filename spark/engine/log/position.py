@@ -113,6 +113,8 @@ class Position:
     - `data_version`: the newest version that changed data before this commit.
     - `whole`: the commit computed every key, not only the touched ones.
     - `floor`: of a landing, the first offset of each partition when its topic was first landed, where it was not 0.
+    - `bootstrap`: of a landing, the offsets that were captured when it was first landed, until it has reached them. No
+      table reads it before (KIP-99).
     - `time`: stream time of an operator on streams, in microseconds since 1970 (KIP-353).
     - `dropped`: how many records the table has dropped so far, by reason.
     - `lateness`: how late the newest records were by stream time, in milliseconds: `avg` and `max`.
@@ -140,6 +142,7 @@ class Position:
     data_version: int
     whole: bool = False
     floor: dict[int, int] = field(default_factory=dict)
+    bootstrap: dict[int, int] = field(default_factory=dict)
     time: int | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     lateness: dict[str, float] = field(default_factory=dict)
@@ -159,6 +162,11 @@ class Position:
     def app_id(self) -> str:
         """The application id of the fence: `<table>/<epoch>`."""
         return f"{self.table}/{self.epoch}"
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether tables may read the table: a step computed it, or its first landing has reached its cut."""
+        return self.n > 0 and not self.bootstrap
 
     def to_json(self) -> str:
         """Return the JSON that `userMetadata` holds."""
@@ -181,6 +189,7 @@ class Position:
         fields["cut"] = _cut(fields["cut"])
         fields["inputs"] = {name: Input(**at) for name, at in fields["inputs"].items()}
         fields["floor"] = _by_partition(fields["floor"])
+        fields["bootstrap"] = _by_partition(fields.get("bootstrap", {}))
         fields["gaps"] = tuple(Gap(**gap) for gap in fields.get("gaps", ()))
         if (gated := fields.get("gated")) is not None:
             fields["gated"] = Gated(**gated)
