@@ -32,6 +32,7 @@ POSITION = Position(
     data_version=4,
     whole=True,
     floor={1: 2},
+    bootstrap={0: 12},
     time=1_700_000_000_000_000,
     dropped={"late": 2},
     lateness={"avg": 1.5, "max": 3.0},
