@@ -142,6 +142,22 @@ class Topology:
         """The data that the fingerprint of a table is a hash of."""
         return self._computation(self.table(table).plan)
 
+    @staticmethod
+    def stored_plan(computed_by: Plain) -> Node:
+        """The plan in what `computed_by` returned: its key and its kinds of nodes are those of the table.
+
+        Raises:
+            TopologyError: another version of Tidetable wrote it, with other kinds of nodes.
+        """
+        try:
+            plan = from_plain(computed_by, _KINDS)
+            assert isinstance(plan, tuple)
+            found = plan[0]
+            assert isinstance(found, Node)
+        except (KeyError, TypeError, IndexError, AssertionError) as error:
+            raise TopologyError(f"the plan has another form than this version of Tidetable writes: {error}") from error
+        return found
+
     def computes(self, table: str, fingerprint: str) -> bool:
         """True if a stored fingerprint is the fingerprint of the table."""
         return fingerprint == self.fingerprint(table)

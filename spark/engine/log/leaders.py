@@ -10,17 +10,20 @@ from pyspark.sql.types import StructType
 
 from spark.engine.errors import LeaderChanged
 from spark.engine.log.stored_table import StoredTable
-from spark.engine.log.table import KEY, ddl
+from spark.engine.log.table import DEFINITION, ddl
 from spark.topology.columns import WINDOW_BOUNDS, Column
-from spark.topology.errors import Place, shown
+from spark.topology.errors import Place, TopologyError, shown
 from spark.topology.sql.ddl import parse_type
 from spark.topology.sql.tokens import lex
+from spark.topology.topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark.engine.ports import Lakehouse
     from spark.topology.leaders import StoredColumns
     from spark.topology.nodes import Scan
-    from spark.topology.topology import Table, Topology
+    from spark.topology.topology import Table
 
 BOUNDS = tuple(column.name for column in WINDOW_BOUNDS)
 STREAM = "_ordinal"
@@ -30,17 +33,18 @@ STREAM = "_ordinal"
 def stored_columns(lakehouse: Lakehouse, name: str) -> StoredColumns | None:
     """Return the key and the columns of another topology's table by its name in plans; None if it does not exist.
 
-    The key is None for a table that does not say it. The columns are without those of Tidetable.
+    The key is None if the stored definition does not have it, because an earlier version wrote it. The columns are
+    without those of Tidetable.
 
     Raises:
         LogBroken: its log cannot be read.
     """
     table = StoredTable.of(lakehouse, "", name)
     try:
-        schema, key = StructType.fromJson(json.loads(table.schema())), table.properties().get(KEY)
+        schema, properties = StructType.fromJson(json.loads(table.schema())), table.properties()
     except TableNotFoundError:
         return None
-    return None if key is None else tuple(json.loads(key)), _columns(schema)
+    return _key(properties), _columns(schema)
 
 
 def check_leaders(lakehouse: Lakehouse, topology: Topology, target: Table) -> None:
@@ -77,6 +81,14 @@ def _problem(scan: Scan, found: StoredColumns) -> str:
         return "has " + ", ".join(f"{column.name} as {types[column.name]}, not {column.type}" for column in other)
     stored = key or tuple(column.name for column in columns[: len(scan.key)])  # the key's columns are the first ones
     return "" if set(stored) == set(scan.key) else f"has the key {', '.join(stored)}, not {', '.join(scan.key)}"
+
+
+def _key(properties: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the key of the plan in a table's properties; None if the plan is not in a form that is read."""
+    try:
+        return Topology.stored_plan(json.loads(properties[DEFINITION])["plan"]).key
+    except (KeyError, TopologyError):
+        return None
 
 
 def _columns(schema: StructType) -> tuple[Column, ...]:

@@ -79,10 +79,6 @@ DEFINITION = "tidetable.definition"
 """The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
 
 
-KEY = "tidetable.key"
-"""The property that holds the columns of a table's key, as a JSON list."""
-
-
 def new_epoch() -> str:
     """Return a random epoch. RESTORE rolls properties back, so a counter would issue a used epoch again."""
     return uuid.uuid4().hex
