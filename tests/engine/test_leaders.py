@@ -101,8 +101,8 @@ def test_a_follower_has_what_its_leader_has_and_touches_no_file_of_it(
         2: {"customer_id": 2, "amount": 20, "name": "ben"},
         3: {"customer_id": 3, "amount": 30, "name": None},
     }
-    found = stored_columns(ports.lakehouse, f"{follower.name}/counted")
-    assert found == (("country",), follower.table("counted").plan.columns), "what a follower of the follower reads"
+    columns = stored_columns(ports.lakehouse, f"{follower.name}/counted")
+    assert columns == (("country",), follower.table("counted").plan.columns), "what a follower of the follower reads"
     pinned = lake.state(ports, follower, "named").position
     there = lake.state(ports, leader, "allowed")
     assert (pinned.inputs[name].id, pinned.inputs[name].version) == (there.id, there.data_version)
