@@ -365,7 +365,7 @@ def status_json(status: TableStatus) -> Json:
     return {
         "table": status.table,
         "version": None if state is None else state.version,
-        "position": None if state is None else json.loads(state.position.to_json()),
+        "position": None if state is None else to_json({"tidetable": 1, **asdict(state.position)}),  # as in a step's
         "lag": None if status.lag is None else {**status.lag},
         "behind": status.is_lagging,
         "waiting_for": [*status.waiting_for],

@@ -14,6 +14,7 @@ from dagster_project import cli, discover
 from dagster_project.build import definitions_of
 from dagster_project.discover import BrokenTopology
 from dagster_project.settings import Settings
+from spark.engine.log.definition import definition
 from spark.engine.log.position import ANCHOR
 from spark.engine.log.table import DEFINITION
 from spark.topology import Consumed, StreamsBuilder, Topology
@@ -22,8 +23,6 @@ from tests.engine.test_format import POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from spark.topology.serialization import Plain
 
 FOLLOWER = """
 from tidetable import StreamsBuilder
@@ -66,15 +65,9 @@ def test_a_tick_of_a_follower_steps_its_tables_alone() -> None:
     assert job.asset_layer.selected_asset_keys == {dg.AssetKey(["follower", "copy"])}
 
 
-def shop() -> Topology:
-    builder = StreamsBuilder("shop")
-    builder.table("orders", Consumed.json(key="id bigint", value="at timestamp, price decimal(12,2)"))
-    return builder.build()
-
-
-def stored(lake: Path, fields: Sequence[tuple[str, str]], plan: Plain) -> None:
+def stored(lake: Path, fields: Sequence[tuple[str, str]], definition: str) -> None:
     """A table `shop/orders` in a lake: its columns and its definition as its log has them, without rows."""
-    properties = {ANCHOR: POSITION.to_json(), DEFINITION: json.dumps({"plan": plan})}
+    properties = {ANCHOR: POSITION.to_json(), DEFINITION: definition}
     path = logs.write(str(lake / "shop" / "orders"), logs.Entry("CREATE TABLE"), properties=properties)
     file = Path(path) / "_delta_log" / f"{0:020}.json"
     schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
@@ -93,8 +86,11 @@ def test_columns_that_are_not_declared_are_read_from_the_lake_when_the_command_l
         folder = tmp_path / name
         (folder / "topologies").mkdir(parents=True)
         (folder / "topologies" / "follower.py").write_text(FOLLOWER)
-    stored(tmp_path / "keyless" / ".lake", fields, [])
-    stored(tmp_path / "whole" / ".lake", fields, shop().computed_by("orders"))
+    builder = StreamsBuilder("shop")
+    builder.table("orders", Consumed.json(key="id bigint", value="at timestamp, price decimal(12,2)"))
+    shop = builder.build()
+    stored(tmp_path / "keyless" / ".lake", fields, "{}")
+    stored(tmp_path / "whole" / ".lake", fields, definition(shop, shop.table("orders")))
     for name, problem in (
         ("none", "run `tidetable run shop` once"),
         ("keyless", "does not say which columns are its key"),

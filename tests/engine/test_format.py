@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark.engine.audit import Audited
 from spark.engine.errors import FormatUnknown
 from spark.engine.log import position as positions
+from spark.engine.log import table
 from spark.engine.log.position import Counts, Gap, Gated, Input, Position, Release
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
+from spark.engine.tick import tick
+from spark.topology import Consumed, StreamsBuilder
 from tests.engine import logs
+from tests.support import lake
+from tests.support.lake import Record, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resources.kafka import Kafka
+    from spark.engine.ports import Ports
 
 GOLDEN = Path(__file__).with_name("golden")
 AT = TopicOffsets("topic-id", {0: 7, 1: 3}, 2)
@@ -57,7 +69,11 @@ ALONE: dict[str, Any] = {
     "gaps": (Gap("orders", 0, 1, 2, "removed", 1_700_000_000_000),),
 }
 """A position of a topology that reads no other one."""
-LACKING: dict[int, dict[str, Any]] = {1: ALONE | {"deleted": None}, 2: ALONE, 3: {}}
+LACKING: dict[int, dict[str, Any]] = {
+    1: ALONE | {"deleted": None, "bootstrap": {}},
+    2: ALONE | {"bootstrap": {}},
+    3: {},
+}
 """By format, the fields that differ, because it could not have them."""
 
 
@@ -97,3 +113,35 @@ def test_a_table_of_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
             continue
         with pytest.raises(FormatUnknown, match=rf"shop/orders is stored in format {number}.*Install that version"):
             StoredTable("shop/orders", path).state()
+
+
+def test_a_lake_of_the_format_before_goes_on_and_is_refused_by_older_versions_after_its_next_step(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = topic("prices")
+    builder = StreamsBuilder(f"older-{prices}")
+    newest = builder.table(prices, Consumed.json(key="sku string", value="price int"))
+    newest.filter("price > 1").materialize("dear")
+    newest.to_stream().materialize("changes")
+    made = builder.build()
+
+    def arrive(*records: Record) -> None:
+        send(kafka, prices, *records)
+        assert tick(ports, made, "tick").failed == {}
+
+    with monkeypatch.context() as older:
+        older.setattr(Position, "to_json", lambda its: json.dumps({"tidetable": 1, **asdict(its)}))
+        older.setitem(table.PROPERTIES, positions.STORED_FORMAT, "2")
+        arrive(Record("a", {"price": 1}), Record("b", {"price": 2}))
+    names = [one.name for one in made.tables]
+    assert {lake.state(ports, made, name).properties[positions.STORED_FORMAT] for name in names} == {"2"}
+    assert {one.outcome for one in tick(ports, made, "idle").stepped} == {"idle"}
+    arrive(Record("a", {"price": 3}), Record("b", None))
+    for name in names:
+        state = lake.state(ports, made, name)
+        assert state.properties[positions.STORED_FORMAT] == str(positions.FORMAT)
+        assert all(found.startswith(f"{made.name}/") for found in json.loads(state.position.to_json())["inputs"])
+    assert lake.rows(ports, made, "dear") == {"a": {"price": 3}}
+    audited = lake.audited(ports, made, *names)
+    assert len(audited) == 6
+    assert all(isinstance(one, Audited) and one.holds for one in audited), audited

@@ -17,6 +17,7 @@ from spark.engine.compact import compact
 from spark.engine.errors import LeaderMissing, ReadOnly
 from spark.engine.log import commit, table
 from spark.engine.log.definition import definition
+from spark.engine.log.leaders import stored_columns
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import Ports, opened
 from spark.engine.rebuild import rebuild
@@ -100,6 +101,8 @@ def test_a_follower_has_what_its_leader_has_and_touches_no_file_of_it(
         2: {"customer_id": 2, "amount": 20, "name": "ben"},
         3: {"customer_id": 3, "amount": 30, "name": None},
     }
+    columns = stored_columns(ports.lakehouse, f"{follower.name}/counted")
+    assert columns == (("country",), follower.table("counted").plan.columns), "what a follower of the follower reads"
     pinned = lake.state(ports, follower, "named").position
     there = lake.state(ports, leader, "allowed")
     assert (pinned.inputs[name].id, pinned.inputs[name].version) == (there.id, there.data_version)

@@ -109,6 +109,7 @@ def pair(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> Pair:
     return made
 
 
+@pytest.mark.thorough
 def test_a_rebuilt_leader_tells_the_difference(pair: Pair) -> None:
     DeltaTable(pair.path()).delete("id = 1")  # somebody, by hand
     done = rebuild(pair.ports, pair.leader, pair.leader.table("allowed"), "rebuild")
@@ -192,6 +193,7 @@ def test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alon
     pair.check_follows(narrow)
 
 
+@pytest.mark.thorough
 def test_a_leader_that_lands_its_topic_anew_and_is_rebuilt_goes_on(pair: Pair) -> None:
     pair.send(customer(1, "ada l."))
     shutil.rmtree(lake.path(pair.ports, pair.leader, pair.leader.sources[0].landing))
@@ -262,6 +264,7 @@ def test_a_leader_that_is_gone_is_missed_by_name_and_no_row_of_its_follower_is(p
     pair.check_follows()
 
 
+@pytest.mark.thorough
 def test_a_leader_that_somebody_put_back_by_hand_names_the_leaders_rebuild(pair: Pair) -> None:
     pair.send(customer(1, "ada l."))
     pair.tick(pair.leader)

@@ -33,7 +33,8 @@ STREAM = "_ordinal"
 def stored_columns(lakehouse: Lakehouse, name: str) -> StoredColumns | None:
     """Return the key and the columns of another topology's table by its name in plans; None if it does not exist.
 
-    The key is None for a table that does not say it. The columns are without those of Tidetable.
+    The key is None if the stored definition does not have it, because an earlier version wrote it. The columns are
+    without those of Tidetable.
 
     Raises:
         LogBroken: its log cannot be read.
@@ -83,10 +84,10 @@ def _problem(scan: Scan, found: StoredColumns) -> str:
 
 
 def _key(properties: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the key by the stored definition of a table; None if an earlier version wrote it in another form."""
+    """Return the key of the plan in a table's properties; None if the plan is not in a form that is read."""
     try:
         return Topology.stored_plan(json.loads(properties[DEFINITION])["plan"]).key
-    except (KeyError, ValueError, TopologyError):
+    except (KeyError, TopologyError):
         return None
 
 
