@@ -23,8 +23,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from spark.engine.counts import kinds
-from spark.engine.counts import so_far as counts_so_far
+from spark.engine.counts import kinds, so_far
 from spark.engine.errors import OffsetsExpired, TopicRecreated
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
@@ -183,7 +182,7 @@ def land(
                     gaps=(*state.position.gaps, *gaps),
                     read_at=now if is_read else was.read_at,
                     cleaned=state.position.cleaned + cleaned,
-                    counts=counts_so_far(landing, state),
+                    counts=so_far(landing, state),
                 )
                 seen = Observation()
                 ahead = topology.settings.message_timestamp_after_max_ms
@@ -223,15 +222,15 @@ def land(
                 left,
             )
 
-    so_far: Landed | None = None
+    total: Landed | None = None
     while True:
         done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
-        so_far = done if so_far is None else so_far.and_then(done)
-        so_far = replace(so_far, seconds=time.monotonic() - began)
-        if so_far.left == 0:
-            return so_far
+        total = done if total is None else total.and_then(done)
+        total = replace(total, seconds=time.monotonic() - began)
+        if total.left == 0:
+            return total
         if say is not None:
-            say(so_far)
+            say(total)
 
 
 def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
