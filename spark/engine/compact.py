@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LARGEST = 64 << 20  # bytes of a file; Delta's default is 1 GB, and a MERGE reads whole files to change a row
 SMALLEST = LARGEST * 3 // 4  # bytes of a file that is not rewritten with others
-SORTED = 256 << 20  # bytes of a table that is sorted, some 15 million rows: a minute and a half on two cores
+SORTED = 256 << 20  # bytes of a table that is sorted: some 15 million rows, and an estimated minute and a half
 ROW_GROUP = 2 << 20  # bytes, not compressed, that a query reads to find a row: some 30,000 rows
 SORTS = 2  # tries of a compaction that sort
 

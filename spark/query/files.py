@@ -129,7 +129,7 @@ class FileCache:
 class _Small:
     """The live rows of the small files of a version, by file; `searched` counts the queries so far."""
 
-    pieces: dict[str, tuple[int, pa.Table]] = field(default_factory=dict)
+    pieces: dict[str, tuple[Numbers, pa.Table]] = field(default_factory=dict)
     whole: pa.Table | None = None
     searched: int = 0
     lock: Lock = field(default_factory=Lock)
@@ -284,17 +284,17 @@ class Files:
                 self.small.whole = pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
             return set(self.small.pieces), self.small.whole
 
-    def _piece(self, name: str) -> tuple[int, pa.Table]:
-        """Return the number of deleted rows of a small file, which only grows, and its live rows."""
+    def _piece(self, name: str) -> tuple[Numbers, pa.Table]:
+        """Return the numbers of the deleted rows of a small file, and its live rows."""
         deleted = self.deleted.get(name, NONE)
         known = self.small.pieces.get(name)
-        if known is not None and known[0] == len(deleted):
+        if known is not None and np.array_equal(known[0], deleted):
             return known
         metadata = self._footer(name).metadata
         groups = [self._read(name, group, self.schema, keep=False) for group in range(metadata.num_row_groups)]
         rows = pa.concat_tables([self.schema.empty_table(), *groups])
         alive = np.flatnonzero(_alive(0, rows.num_rows, deleted))
-        return len(deleted), rows if len(alive) == rows.num_rows else rows.take(pa.array(alive))
+        return deleted, rows if len(alive) == rows.num_rows else rows.take(pa.array(alive))
 
     def _footer(self, name: str) -> _Footer:
         with self._readable():

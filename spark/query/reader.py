@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark.engine.inputs.pin import agree, walk_of
 from spark.engine.log.stored_table import StoredTable
-from spark.query.errors import NameUnknown, QueryError
+from spark.query.errors import NameUnknown, NotCovered, QueryError
 from spark.query.files import CACHE, FileCache
-from spark.query.table_reader import TIMEOUT, TableReader, at_version, newest, not_whole
+from spark.query.positions import by_topic, missing, offsets_of
+from spark.query.table_reader import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    TIMEOUT,
+    TableReader,
+    at_version,
+    newest,
+    not_whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,26 +77,32 @@ class Reader:
     ) -> Snapshot:
         """Return several tables at one cut: those that are ahead on a topic that they share go back in their history.
 
-        Each table must cover what `at_least` says of its topics.
+        With `at_least`, wait until there is a cut at which each table covers what it says of the table's topics.
 
         Raises:
             NameUnknown: the lake has no such table.
             NotWhole: no step has computed one of them yet.
             NoCommonCut: no versions of the tables agree.
-            NotCovered: a table does not cover `at_least` in time.
+            NotCovered: there is no such cut in time.
         """
         tables = {name: self._named(name) for name in dict.fromkeys(names)}
-        if at_least is not None:
-            for table in tables.values():
-                newest(table, self._cache, self._topology, at_least, timeout)
-        walks: list[Walk] = []
-        for table in tables.values():
-            walk = walk_of(table, table.dotted_name)
-            if walk is None:
-                raise not_whole(table)
-            walks.append(walk)
-        topologies = dict.fromkeys(table.name.partition("/")[0] for table in tables.values())
-        agree(walks, "a snapshot", " ".join(topologies))
+        wanted = {} if at_least is None else offsets_of(at_least)
+        deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
+        while True:
+            walks = [_walk(table) for table in tables.values()]
+            topologies = dict.fromkeys(table.name.partition("/")[0] for table in tables.values())
+            agree(walks, "a snapshot", " ".join(topologies))
+            lacking = _lacking(walks, wanted)
+            left = deadline - time.monotonic()
+            if not lacking:
+                break
+            if left <= 0:
+                raise NotCovered(
+                    f"the tables have no common cut that covers {lacking} after {timeout:g} s: run `tidetable run "
+                    f"{' '.join(topologies)}`, or wait longer"
+                )
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE)
         readers = {}
         for (name, table), walk in zip(tables.items(), walks, strict=True):
             pinned = at_version(table, self._cache, self._topology, walk.at.version, walk.at.cut)
@@ -136,6 +152,32 @@ class Snapshot:
     def cut(self) -> dict[str, dict[int, int]]:
         """By topic and partition, the next offset: every table was computed from all records before it."""
         return {topic: offsets for table in self.tables.values() for topic, offsets in table.cut.items()}
+
+
+def _walk(table: StoredTable) -> Walk:
+    walk = walk_of(table, table.dotted_name)
+    if walk is None:
+        raise not_whole(table)
+    return walk
+
+
+def _lacking(walks: Iterable[Walk], wanted: Offsets) -> str:
+    """Return what of some offsets the pins of tables do not cover, each table of its own topics; empty if nothing.
+
+    Raises:
+        NotCovered: no table is computed from a topic.
+    """
+    cuts = {walk.name: walk.at.cut for walk in walks}
+    topics = {topic for cut in cuts.values() for topic in by_topic(cut)}
+    if unknown := [topic for topic in wanted if topic not in topics]:
+        raise NotCovered(
+            f"no table of the snapshot is computed from {', '.join(unknown)}, but from {', '.join(topics)}"
+        )
+    each = (
+        missing(name, cut, {topic: offsets for topic, offsets in wanted.items() if topic in by_topic(cut)})
+        for name, cut in cuts.items()
+    )
+    return next(filter(None, each), "")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
     from spark.topology.topology import Topology
 
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MAPPED = "delta.columnMapping.mode"
 TIMEOUT = 30.0
 """Seconds that a query waits for `at_least` by default: a tick takes seconds."""
@@ -136,7 +137,8 @@ class TableReader:
             raise KeyRefused(f"{self.name}: {when} has no time zone; pass, for example, tzinfo=datetime.UTC")
         newest_version = self._table.version()
         oldest = delta_log.oldest_version(self._table.path, newest_version)
-        at = bisect_right(range(oldest, newest_version + 1), when.timestamp() * 1000, key=self._committed_at)
+        milliseconds = (when - EPOCH) // dt.timedelta(milliseconds=1)
+        at = bisect_right(range(oldest, newest_version + 1), milliseconds, key=self._committed_at)
         if at == 0:
             raise VersionGone(f"{self.name}: the log begins with version {oldest}, which is younger than {when}")
         return self._at(oldest + at - 1)

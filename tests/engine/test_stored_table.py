@@ -487,6 +487,6 @@ def test_an_open_table_whose_store_does_not_answer_is_named(monkeypatch: pytest.
         def open_input_stream(self, _: str) -> NoReturn:
             raise OSError("\x1b[31mGeneric S3 error\x1b[0m\nand a stack")
 
-    monkeypatch.setattr(delta_log, "_store", lambda _: Away())
+    monkeypatch.setattr(delta_log, "store", lambda _: Away())
     with pytest.raises(LogBroken, match=r"^s3://bucket/orders cannot be read: Generic S3 error\. Where the lake"):
         delta_log.entry("s3://bucket/orders", 3)

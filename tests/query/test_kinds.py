@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from spark.engine.advance import identity
 from spark.engine.log import delta_log
-from spark.query.conditions import Everything
+from spark.query.conditions import Among, Between, Everything, StartsWith
 from spark.query.deletion_vectors import deleted_rows
 from spark.query.errors import KeyRefused, LayoutUnknown
 from spark.query.files import FileCache, Files
@@ -100,6 +100,40 @@ def test_deletion_vectors_of_every_form_are_read_as_deltalake_reads_them(
         assert files.select(Everything(), ["id"])["id"].to_pylist() == left[~gone].tolist()
         assert files.count() == len(left) - gone.sum()
     assert DeltaTable(where).count() == len(left), "deltalake counts deleted rows; when it does not, this can go"
+
+
+KEYS = {
+    "bigint": "id - 5000",
+    "string": "concat(repeat('x', 40), lpad(cast(id as string), 5, '0'))",  # Delta cuts text off after 32 characters
+    "text": "concat(char(200 + id % 50), id)",
+    "timestamp": "timestamp_micros(1700000000000000 + id)",  # Delta cuts times off after milliseconds
+    "date": "date_add(date'2020-01-01', cast(id as int))",
+    "decimal": "cast(id as decimal(38,10)) / 3",  # JSON has some 15 digits of it
+}
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_no_statistics_hide_a_row(session: SparkSession, tmp_path: Path, lake_root: Path, clustered: bool) -> None:
+    """Keys of each type in small files, and in files of many row groups, in the order of their values and in none."""
+    where = f"{lake_root}/{tmp_path.name}-statistics"
+    session.conf.set("parquet.block.size", "8192" if clustered else "100000000")
+    frame = session.range(0, 12_000, 1, 1).selectExpr("id", *(f"{text} AS `{name}`" for name, text in KEYS.items()))
+    (frame if clustered else frame.orderBy("text").coalesce(1)).write.format("delta").save(where)
+    files = Files.of("x", where, DeltaTable(where), FileCache())
+    assert (files.cache.footer(where, files.names[0]).metadata.num_row_groups > 1) == clustered
+    rows = files.select(Everything(), files.schema.names)
+    for name in KEYS:
+        for place in range(0, 12_000, 599):
+            value = rows[name][place]
+            found = files.select(Between((name,), (value,), (value,)), ["id"])
+            assert found["id"].to_pylist() == [rows["id"][place].as_py()], (name, value)
+            assert rows["id"][place].as_py() in files.select(Between((name,), (value,), None), ["id"])["id"].to_pylist()
+        some = rows.take(pa.array(range(0, 12_000, 1_000)))
+        among = files.select(Among(some.select([name])), ["id"])
+        assert sorted(among["id"].to_pylist()) == sorted(some["id"].to_pylist()), name
+    start = StartsWith("text", rows["text"][7].as_py()[:2])
+    expected = [one for one in rows["text"].to_pylist() if one.startswith(start.text)]
+    assert sorted(files.select(start, ["text"])["text"].to_pylist()) == sorted(expected)
 
 
 def test_windows_sessions_and_composite_keys_are_found_by_their_parts(

@@ -14,7 +14,7 @@ import pytest
 from spark.engine.compact import compact
 from spark.engine.land import capture, land
 from spark.engine.step import step
-from spark.query.errors import VersionGone
+from spark.query.errors import NotCovered, VersionGone
 from tests.query.world import PEOPLE, World
 from tests.support import lake
 from tests.support.lake import Record, send
@@ -57,7 +57,13 @@ def test_a_snapshot_goes_back_to_the_table_that_lags(moving: World) -> None:
     assert snapshot[names[0]].all() == was
     assert {row["city"]: row["count"] for row in snapshot[names[1]].all()} == counts
     assert snapshot.cut == cut
+    with pytest.raises(NotCovered, match=r"no common cut that covers .* up to offset"):
+        moving.reader.snapshot(names, at_least={moving.topic: {0: moving.sent}}, timeout=0)
     lake.step_all(moving.ports, moving.topology)
+    covered = moving.reader.snapshot(names, at_least={moving.topic: {0: moving.sent}}, timeout=0)
+    assert covered[names[0]].all() == rows_of(moving)
+    with pytest.raises(NotCovered, match="no table of the snapshot is computed from other"):
+        moving.reader.snapshot(names, at_least={"other": {0: 1}}, timeout=0)
 
 
 def test_a_pinned_reader_stays_and_a_refreshed_one_has_what_is_new(moving: World) -> None:
@@ -95,6 +101,7 @@ def test_a_version_whose_files_were_vacuumed_ends_by_name_and_never_with_other_r
     where = lake.path(moving.ports, moving.topology, moving.topic)
     compact(moving.ports.engine, moving.ports.lakehouse, moving.topology, moving.topic)
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")  # tasks; 10,000 take a minute
     session.sql(f"VACUUM delta.`{where}` RETAIN 0 HOURS").collect()
     with pytest.raises(VersionGone, match=rf"VACUUM removed files of version {pinned.version}.*refresh\(\)"):
         pinned.all()
