@@ -312,7 +312,7 @@ def by_hand(world: World) -> None:
         told = [version.metadata for path in paths for version in world.lake.logs[path].versions if version.metadata]
         if told:
             metadata = world.turns.random.choice(told)
-            path = next(path for path in paths if f'"{path}"' not in metadata) if len(paths) > 1 else None
+            path = next(path for path in paths if f'"table":"{path}"' not in metadata) if len(paths) > 1 else None
             if path is not None:
                 world.lake.write(path, lambda _: Write("OPTIMIZE"), metadata=metadata)
 
