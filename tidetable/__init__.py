@@ -1,7 +1,7 @@
 """The public names: `from tidetable import Consumed, StreamsBuilder`.
 
-This import needs neither Spark nor Dagster. Names that need them are imported at first use: `tidetable.testing`,
-`tidetable.build_definitions`, `tidetable.Settings`.
+This import needs neither Spark nor Dagster. Names that need more are imported at first use: `tidetable.testing`,
+`tidetable.build_definitions`, `tidetable.Settings`, `tidetable.Reader`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from spark.topology import (  # noqa: E402  # only after the check that this is 
 if TYPE_CHECKING:
     from dagster_project.build import build_definitions
     from dagster_project.settings import Settings, SettingsError
+    from spark.query.reader import Reader
     from tidetable import testing
 
 __all__ = [
     "Consumed",
     "JoinWindows",
     "Produced",
+    "Reader",
     "SessionWindows",
     "Settings",
     "SettingsError",
@@ -51,11 +53,12 @@ __all__ = [
 ]
 
 _LATER = {
+    "Reader": "spark.query.reader",
     "Settings": "dagster_project.settings",
     "SettingsError": "dagster_project.settings",
     "build_definitions": "dagster_project.build",
 }
-"""The names that need Spark or Dagster, with their modules."""
+"""The names that need Spark, Dagster or Arrow, with their modules."""
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name
