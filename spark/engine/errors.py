@@ -151,6 +151,9 @@ class NoCommonCut(EngineError):
     created again, rebuild the input that is older.
     """
 
+    slower: str = ""
+    """The input that is older than all versions of another one; empty if no input is."""
+
 
 class ExpressionFailed(EngineError):
     """An expression of the topology failed on a row.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from spark.query.errors import NotCovered
+from spark.query.errors import NotCovered, QueryError
 
 if TYPE_CHECKING:
     from spark.engine.log.position import Cut
@@ -36,7 +36,18 @@ def offsets_of(at_least: Offsets | Produced | Iterable[Produced]) -> dict[str, d
 
     Raises:
         NotCovered: a record has no offset, because it was not delivered.
+        QueryError: it is neither offsets nor records.
     """
+    try:
+        return _offsets_of(at_least)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise QueryError(
+            f"{at_least!r} names no offsets; write them by topic and partition, as in {{'orders': {{0: 42}}}}, or pass "
+            f"delivery reports of a producer"
+        ) from error
+
+
+def _offsets_of(at_least: Offsets | Produced | Iterable[Produced]) -> dict[str, dict[int, int]]:
     if isinstance(at_least, Mapping):
         return {topic: {int(p): offset for p, offset in offsets.items()} for topic, offsets in at_least.items()}
     found: dict[str, dict[int, int]] = {}

@@ -85,6 +85,8 @@ class Reader:
             NoCommonCut: no versions of the tables agree.
             NotCovered: there is no such cut in time.
         """
+        if isinstance(names, str):
+            raise QueryError(f"a snapshot is of several tables: pass a list of names, not {names!r}")
         tables = {name: self._named(name) for name in dict.fromkeys(names)}
         wanted = {} if at_least is None else offsets_of(at_least)
         deadline, pause = time.monotonic() + timeout, FIRST_PAUSE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from spark.query.rows import Rows, ordered
 from spark.topology.nodes import Latest, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from spark.engine.log.position import Cut
     from spark.query.conditions import Condition
@@ -124,7 +125,10 @@ class TableReader:
 
         Raises:
             VersionGone: there is no such version, or not any more.
+            QueryError: it is no number.
         """
+        if type(version) is not int:
+            raise QueryError(f"{self.name}: {version!r} is no version; pass its number, such as {self.version}")
         return self._at(version)
 
     def as_of_timestamp(self, when: dt.datetime) -> TableReader:
@@ -132,9 +136,12 @@ class TableReader:
 
         Raises:
             VersionGone: the log begins later.
+            QueryError: it is no time, or has no time zone.
         """
+        if not isinstance(when, dt.datetime):
+            raise QueryError(f"{self.name}: {when!r} is no datetime; pass one with a time zone")
         if when.tzinfo is None:
-            raise KeyRefused(f"{self.name}: {when} has no time zone; pass, for example, tzinfo=datetime.UTC")
+            raise QueryError(f"{self.name}: {when} has no time zone; pass, for example, tzinfo=datetime.UTC")
         newest_version = self._table.version()
         oldest = delta_log.oldest_version(self._table.path, newest_version)
         milliseconds = (when - EPOCH) // dt.timedelta(milliseconds=1)
@@ -180,7 +187,14 @@ class TableReader:
         return found[0] if len(found) else None
 
     def get_many(self, keys: Iterable[object], columns: Sequence[str] | None = None, metadata: bool = False) -> Rows:
-        """Return the rows of some keys, in the order of the key; those without a row are left out."""
+        """Return the rows of some keys, in the order of the key; those without a row are left out.
+
+        Raises:
+            KeyRefused: a key has another type.
+            QueryError: the keys are not in a list.
+        """
+        if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+            raise QueryError(f"{self.name}: {keys!r} is one key; pass a list, or call get()")
         pinned = self._pinned
         values = [pinned.key.whole(key) for key in keys]
         lists = zip(*values, strict=True) if values else [() for _ in pinned.key.fields]
@@ -358,6 +372,8 @@ class TableReader:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Rows:
+        if limit is not None and limit < 0:
+            raise QueryError(f"{self.name}: limit={limit} is below 0")
         names = self._schema(pinned, columns, metadata).names
         found = pinned.files.select(condition, list(dict.fromkeys([*names, *pinned.key.names])))
         rows = ordered(found, pinned.key.names, reverse).select(names)
@@ -370,6 +386,8 @@ class TableReader:
             NameUnknown: the table does not have one of them.
         """
         there = pinned.files.schema
+        if isinstance(columns, str):
+            raise QueryError(f"{self.name}: columns={columns!r} is text; pass a list of names")
         if columns is None:
             others = [name for name in there.names if not name.startswith("_") and name not in pinned.key.names]
             columns = [*pinned.key.names, *others]

@@ -257,19 +257,43 @@ WRONG = {
     "--limit": ["0", "-1", "many"],
     "--partitions": ["0", "-1", "many"],
     "--interval": ["0", "-1", "nan", "often"],
+    "KEY": ["one"],
+    "START": ["one"],
+    "--from": ["one"],
+    "--to": ["one"],
+    "--column": ["nothing"],
+    "--timeout": ["-1", "nan", "soon"],
+    "--at-least": ["orders", "orders:0", "nothing:0:1"],
+    "--as-of-timestamp": ["1970-01-02", "yesterday"],
+    "--as-of-version": ["-1", "9999", "one"],
 }
 """What is not there, or cannot be meant, for each argument and option of the command that takes a value."""
 
-RIGHT = {"TOPOLOGY": "shop", "[TOPOLOGY]": "shop", "[TOPOLOGY]...": "shop", "TOPOLOGY[.TOPIC]": "shop.orders"}
+RIGHT = {
+    "TOPOLOGY": "shop",
+    "[TOPOLOGY]": "shop",
+    "[TOPOLOGY]...": "shop",
+    "TOPOLOGY[.TOPIC]": "shop.orders",
+    "KEY": "1",
+    "START": "1",
+}
 """And what is there; of those that are not named here, a table."""
 
 
-NO_NAME = r"unknown name '{wrong}'; known names: shop|shop is a topology; name one of its tables: shop\.orders"
+NO_NAME = (
+    r"unknown name '{wrong}'; known names: shop|shop is a topology; name one of its tables: shop\.orders|"
+    r"there is no table '{wrong}'; the lake has .*shop\.orders"
+)
 SAYS = {
     "DIR": "name (a|another) folder",
     "--version": r"Invalid value for '--version'|any version {wrong}\. .*versions 1 to|(no|at) version {wrong}",
     "--timestamp": r"Invalid value for '--timestamp'|any commit (as old as|of) {wrong}",
-    **{option: f"Invalid value for '{option}'" for option in ("--limit", "--partitions", "--interval")},
+    **{name: "'one' is no bigint" for name in ("KEY", "START", "--from", "--to")},
+    "--column": "has no column nothing; it has order_id",
+    "--at-least": "write TOPIC:PARTITION:OFFSET|is not computed from topic 'nothing', but from orders",
+    "--as-of-timestamp": "write a time as in|the log begins with version",
+    "--as-of-version": "Invalid value for '--as-of-version'|has no version {wrong}: the newest is",
+    **{option: f"Invalid value for '{option}'" for option in ("--limit", "--partitions", "--interval", "--timeout")},
 }
 """What the message says, for each of them; of names, `NO_NAME`."""
 
@@ -289,10 +313,12 @@ def wrongs() -> Iterator[tuple[tuple[str, ...], str]]:
             assert isinstance(command, click.Group)
             command = command.commands[name]
         names = [param for param in command.params if isinstance(param, click.Argument)]
-        right = [RIGHT.get(str(param.metavar), "shop.orders") for param in names]
-        for argument in names:
-            asked = str(argument.metavar)
-            yield from (((*path, wrong, *NEEDS.get(path[0], ())), of(asked, wrong)) for wrong in WRONG[asked])
+        asked = [param.metavar or str(param.name).upper() for param in names]
+        right = [RIGHT.get(one, "shop.orders") for one in asked]
+        for place, one in enumerate(asked):
+            for wrong in WRONG[one]:
+                words = (*path, *right[:place], wrong, *right[place + 1 :], *NEEDS.get(path[0], ()))
+                yield words, of(one, wrong)
         for param in command.params:
             if isinstance(param, click.Option) and not param.is_flag and not param.is_eager:
                 follow = ["--follow"] if "--interval" in param.opts else []

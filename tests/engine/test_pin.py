@@ -116,6 +116,26 @@ def test_a_history_that_reaches_back_too_little_is_an_error_by_name(written: Por
         pins(written)
 
 
+@pytest.mark.parametrize(
+    ("ends", "expected"), [((5,), Pins({}, {}, ("other/b",))), ((5, 7), None)], ids=["older", "there"]
+)
+def test_a_table_of_another_topology_that_is_older_than_all_versions_is_waited_for(
+    written: Ports, ends: tuple[int, ...], expected: Pins | None
+) -> None:
+    """Its own topology brings it to the cut of the other inputs; until then nothing is wrong."""
+    builder = StreamsBuilder(NAME)
+    a = builder.table(TOPIC, Consumed.json(key="id bigint", value="v int"))
+    b = builder.read_only_table("b", from_="other.b", key="id bigint", value="same int")
+    a.join(b, select=["left.v", "right.same"]).materialize("c")
+    topology = builder.build()
+    log(written, "t", appended(at("t", 1, 7), 1))
+    commits = [replace(at("b", n, end), table="other/b") for n, end in enumerate(ends, 1)]
+    first = created(replace(at("b", 0, None), table="other/b"))
+    write(written.lakehouse.table("other", "b"), first, *(appended(one, 1) for one in commits), table_id="b")
+    both = Pins({"t": Input("t", 1), "other/b": Input("b", 2)}, {CLUSTER: TopicOffsets("id", {0: 7})})
+    assert pin(written, topology, topology.table("c")) == (expected or both)
+
+
 def test_a_topic_before_and_after_it_was_made_anew_is_two(written: Ports) -> None:
     anew = replace(at("t", 2, 5), cut={CLUSTER: TopicOffsets("another id", {0: 5})})
     log(written, "t", appended(at("t", 1, 5), 1), appended(anew, 1))

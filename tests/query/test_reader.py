@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
@@ -82,7 +83,7 @@ def test_a_time_is_the_newest_version_committed_up_to_it(world: World) -> None:
         assert table.as_of_timestamp(times[version]).all() == by_id(rows)
     with pytest.raises(VersionGone, match="the log begins with version 0"):
         table.as_of_timestamp(dt.datetime(2001, 1, 1, tzinfo=dt.UTC))
-    with pytest.raises(KeyRefused, match="no time zone"):
+    with pytest.raises(QueryError, match="no time zone"):
         table.as_of_timestamp(dt.datetime(2001, 1, 1))
 
 
@@ -126,6 +127,19 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
         cities.get({"town": "Bonn"})
     with pytest.raises(KeyRefused, match=r"None is NoneType"):
         cities.get(None)
+    call: Any
+    wrong: Any
+    for call, wrong, says in (
+        (table.as_of_version, "1", "'1' is no version"),
+        (table.as_of_timestamp, "2026", "'2026' is no datetime"),
+        (table.get_many, 1, "1 is one key; pass a list"),
+        (partial(table.get, 1), "name", "columns='name' is text; pass a list"),
+        (partial(reader.table, world.table), {"people": 99}, "names no offsets; write them by topic and partition"),
+        (reader.snapshot, world.table, "pass a list of names"),
+        (lambda limit: table.all(limit=limit), -1, "limit=-1 is below 0"),
+    ):
+        with pytest.raises(QueryError, match=says):
+            call(wrong)
     with pytest.raises(KeyRefused, match="has no windows"):
         table.windows(1)
     with pytest.raises(KeyRefused, match="is not a versioned table"):

@@ -73,12 +73,12 @@ def released(ports: Ports, topology: Topology) -> Release | None:
 def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
     """Return the newest versions of a table's inputs that agree on every topic that they share.
 
-    If an input was never computed, or its first landing has not reached its cut, `inputs` is empty and `lagging` names
-    it.
+    `inputs` is empty, and `lagging` names an input, if it was never computed, if its first landing has not reached its
+    cut, or if it is of another topology and older than all versions of another input.
 
     Raises:
         LeaderMissing: a table of another topology was never computed, and is not declared with `allow_missing`.
-        NoCommonCut: no versions in the histories of the inputs agree.
+        NoCommonCut: no versions in the histories of the inputs agree, and no table of another topology lags.
     """
     landings = {source.landing for source in topology.sources}
     release = released(ports, topology)
@@ -93,7 +93,12 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
             walks.append(walk)
     if missing:
         return Pins({}, {}, tuple(missing))
-    lagging = agree(walks, f"{topology.name}/{target.name}", topology.name)
+    try:
+        lagging = agree(walks, f"{topology.name}/{target.name}", topology.name)
+    except NoCommonCut as error:
+        if topology.leader(error.slower) is None:
+            raise
+        return Pins({}, {}, (error.slower,))  # its own topology's tick brings it to what the others begin with
     cut = {topic: offsets for walk in walks for topic, offsets in walk.at.cut.items()}
     enforced = release is not None and any(
         topic in release.enforced and cut[topic].offsets == release.cut[topic].offsets for topic in cut
@@ -113,10 +118,12 @@ def agree(walks: list[Walk], reader: str, topology: str) -> tuple[str, ...]:
         lagging[slower] = None
         earlier = _lowered(walk, topic, offsets)
         if earlier is None:
-            raise NoCommonCut(
+            error = NoCommonCut(
                 f"{reader}: {walk.name} has no version as old as {slower} on topic {topic}: run "
                 f"`tidetable run {topology}`; if {slower} cannot step, `tidetable status {topology}` says why"
             )
+            error.slower = slower
+            raise error
         walk.at = earlier
     return tuple(lagging)
 
