@@ -139,6 +139,7 @@ def _lines(opened: dict[str, str]) -> list[bytes]:
     return [] if path is None else Path(path).read_bytes().splitlines()[1:-1]
 
 
+@pytest.mark.thorough
 def test_no_output_has_a_secret_that_does_not_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wrong = {
         "bootstrap.servers": f"127.0.0.1:{free_port()}",
