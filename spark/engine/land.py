@@ -170,18 +170,18 @@ def land(
                 is_read = left == 0 or was.n == 0 or bool(was.bootstrap)
                 position = Position(
                     table=landing.name,
-                    epoch=state.position.epoch,
-                    n=state.position.n + 1,
+                    epoch=was.epoch,
+                    n=was.n + 1,
                     run=run,
-                    cut={topic: replace(state.position.cut.get(topic, cut[topic]), offsets=end)},
+                    cut={topic: replace(was.cut.get(topic, cut[topic]), offsets=end)},
                     inputs={},
                     data_version=state.data_version,
                     floor=was.floor if was.n else {p: o for p, o in start.items() if o > 0},
                     bootstrap=bootstrap,
-                    release=state.position.release,
-                    gaps=(*state.position.gaps, *gaps),
+                    release=was.release,
+                    gaps=(*was.gaps, *gaps),
                     read_at=now if is_read else was.read_at,
-                    cleaned=state.position.cleaned + cleaned,
+                    cleaned=was.cleaned + cleaned,
                     counts=so_far(landing, state),
                 )
                 seen = Observation()

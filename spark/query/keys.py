@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 
+from spark.engine.log.position import DEFINITION
 from spark.query.errors import KeyRefused, LayoutUnknown
 from spark.topology.columns import WINDOW_BOUNDS
 from spark.topology.errors import TopologyError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from spark.topology.nodes import Node
 
 BOUNDS = tuple(column.name for column in WINDOW_BOUNDS)
-DEFINITION = "tidetable.definition"
 COORDINATES = ("_timestamp", "_topic", "_partition", "_offset")
 """Our columns that a result has on request."""
 IDENTITY = ("_topic", "_partition", "_offset", "_ordinal")

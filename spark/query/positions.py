@@ -27,10 +27,6 @@ class Produced(Protocol):
         """Return the offset of the record."""
 
 
-AtLeast = "Offsets | Produced | Iterable[Produced]"
-"""Offsets by topic and partition, or records that were produced, each of which a table must have."""
-
-
 def offsets_of(at_least: Offsets | Produced | Iterable[Produced]) -> dict[str, dict[int, int]]:
     """Return the next offset by topic and partition.
 

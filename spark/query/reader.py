@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +13,10 @@ from spark.query.errors import NameUnknown, NotCovered, QueryError
 from spark.query.files import CACHE, FileCache
 from spark.query.positions import by_topic, missing, offsets_of
 from spark.query.table_reader import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
     TIMEOUT,
     TableReader,
     at_version,
+    looks,
     newest,
     not_whole,
 )
@@ -89,22 +87,18 @@ class Reader:
             raise QueryError(f"a snapshot is of several tables: pass a list of names, not {names!r}")
         tables = {name: self._named(name) for name in dict.fromkeys(names)}
         wanted = {} if at_least is None else offsets_of(at_least)
-        deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
-        while True:
+        topologies = " ".join(dict.fromkeys(table.name.partition("/")[0] for table in tables.values()))
+        for _ in looks(timeout):
             walks = [_walk(table) for table in tables.values()]
-            topologies = dict.fromkeys(table.name.partition("/")[0] for table in tables.values())
-            agree(walks, "a snapshot", " ".join(topologies))
+            agree(walks, "a snapshot", topologies)
             lacking = _lacking(walks, wanted)
-            left = deadline - time.monotonic()
             if not lacking:
                 break
-            if left <= 0:
-                raise NotCovered(
-                    f"the tables have no common cut that covers {lacking} after {timeout:g} s: run `tidetable run "
-                    f"{' '.join(topologies)}`, or wait longer"
-                )
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            raise NotCovered(
+                f"the tables have no common cut that covers {lacking} after {timeout:g} s: run `tidetable run "
+                f"{topologies}`, or wait longer"
+            )
         readers = {}
         for (name, table), walk in zip(tables.items(), walks, strict=True):
             pinned = at_version(table, self._cache, self._topology, walk.at.version, walk.at.cut)

@@ -28,9 +28,10 @@ from spark.query.rows import Rows, ordered
 from spark.topology.nodes import Latest, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from spark.engine.log.position import Cut
+    from spark.engine.log.stored_table import State
     from spark.query.conditions import Condition
     from spark.query.files import FileCache
     from spark.query.positions import Offsets, Produced
@@ -409,6 +410,16 @@ class TableReader:
         return TableReader(self._table, self._cache, self._topology, pinned, follows=False)
 
 
+def looks(timeout: float) -> Iterator[None]:
+    """Yield before every look at the log, with a pause between two; the last one is when the time is over."""
+    deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
+    while (left := deadline - time.monotonic()) > 0:
+        yield
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE)
+    yield
+
+
 def newest(
     table: StoredTable,
     cache: FileCache,
@@ -424,25 +435,7 @@ def newest(
         NotWhole: no step has computed it by its present definition.
         NotCovered: it does not cover the offsets in time.
     """
-    wanted = {} if at_least is None else offsets_of(at_least)
-    deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
-    while True:
-        state = table.state()
-        if state is None:
-            raise NameUnknown(f"there is no table {table.dotted_name}")
-        if state.position.n == 0:
-            raise not_whole(table)
-        lacking = missing(table.dotted_name, state.position.cut, wanted)
-        if not lacking:
-            break
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise NotCovered(
-                f"{table.dotted_name} at version {state.version} does not cover {lacking} after {timeout:g} s: run "
-                f"`tidetable run {table.name.partition('/')[0]}`, or wait longer"
-            )
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, LONGEST_PAUSE)
+    state = _covering(table, {} if at_least is None else offsets_of(at_least), timeout)
     if before is not None and (before.id, before.version) == (state.id, state.version):
         return before
     files = None if before is None else before.files
@@ -452,6 +445,22 @@ def newest(
                 return pinned_at(table, cache, topology, delta, state.position.cut, files)
         state = table.state() or state
     return pinned_at(table, cache, topology, opened(table, state.version), state.position.cut, files)
+
+
+def _covering(table: StoredTable, wanted: Offsets, timeout: float) -> State:
+    """Return the newest state of a table once it covers some offsets."""
+    problem = ""
+    for _ in looks(timeout):
+        state = table.state()
+        if state is None:
+            raise NameUnknown(f"there is no table {table.dotted_name}")
+        if state.position.n == 0:
+            raise not_whole(table)
+        lacking = missing(table.dotted_name, state.position.cut, wanted)
+        if not lacking:
+            return state
+        problem = f"{table.dotted_name} at version {state.version} does not cover {lacking} after {timeout:g} s"
+    raise NotCovered(f"{problem}: run `tidetable run {table.name.partition('/')[0]}`, or wait longer")
 
 
 def at_version(

@@ -15,8 +15,7 @@ from dagster_project.build import definitions_of
 from dagster_project.discover import BrokenTopology
 from dagster_project.settings import Settings
 from spark.engine.log.definition import definition
-from spark.engine.log.position import ANCHOR
-from spark.engine.log.table import DEFINITION
+from spark.engine.log.position import ANCHOR, DEFINITION
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.engine import logs
 from tests.engine.test_format import POSITION

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark.engine.log.position import ANCHOR, Position
-from spark.engine.log.table import DEFINITION
+from spark.engine.log.position import ANCHOR, DEFINITION, Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

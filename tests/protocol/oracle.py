@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from spark.engine.attempt import Stepped
 from spark.engine.errors import EngineError, InputChanged, NoCommonCut, OffsetsExpired, PlanChanged, PositionLost
 from spark.engine.land import Landed
-from spark.engine.log.position import ANCHOR, CLOSED, Position
+from spark.engine.log.position import ANCHOR, CLOSED, DEFINITION, Position
 from spark.engine.log.stored_table import State
-from spark.engine.log.table import DEFINITION
 from spark.engine.publish import Published
 from spark.engine.publishing.position import PublishedPosition
 from spark.engine.rebuild import rebuild

@@ -18,6 +18,7 @@ from spark.engine.errors import PlanChanged
 from spark.engine.log import commit, table
 from spark.engine.log.commit import races, until_committed
 from spark.engine.log.landing_definition import check_landing
+from spark.engine.log.position import DEFINITION
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.log.table import add_columns
 from spark.engine.ports import opened
@@ -52,7 +53,7 @@ def check_definition(topology: Topology, target: Table, state: State) -> None:
     Raises:
         PlanChanged: another definition did; the message shows how the two differ.
     """
-    stored = json.loads(state.properties[table.DEFINITION])
+    stored = json.loads(state.properties[DEFINITION])
     if topology.computes(target.name, stored["fingerprint"]):
         return
     given = json.loads(definition(topology, target))
@@ -119,7 +120,7 @@ def _add(
         )
         if commit.append(no_rows, stored, position) is not None:
             with races():  # another run may record it at the same time
-                table.set_properties(session, stored, {table.DEFINITION: definition(topology, target)})
+                table.set_properties(session, stored, {DEFINITION: definition(topology, target)})
 
 
 def added_columns(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:
@@ -168,7 +169,7 @@ def _added_with_inputs(lakehouse: Lakehouse, topology: Topology, target: Table, 
         except DeltaError:
             return None  # the pinned version is gone, and its columns with it
         added[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
-    columns = topology.added_columns(target.name, added, json.loads(state.properties[table.DEFINITION])["fingerprint"])
+    columns = topology.added_columns(target.name, added, json.loads(state.properties[DEFINITION])["fingerprint"])
     if columns is None or any(column.type is None for column in columns):
         return None
     return {column.name: column.type for column in columns if column.type is not None}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spark.engine.errors import PlanChanged
 from spark.engine.log import table
 from spark.engine.log.commit import races
+from spark.engine.log.position import DEFINITION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def check_landing(name: str, state: State, source: Source) -> None:
     Raises:
         PlanChanged: the declaration differs; the message says where.
     """
-    stored, declared = json.loads(state.properties[table.DEFINITION]), landing_definition(source)
+    stored, declared = json.loads(state.properties[DEFINITION]), landing_definition(source)
     changed = {column: (stored[column], kind) for column, kind in declared.items() if stored.get(column, kind) != kind}
     other_records = {what: changed.pop(what) for what in (TIME, KEY, KIND, FORMAT) if what in changed}
     if source.kind == "stream":
@@ -71,9 +72,9 @@ def check_landing(name: str, state: State, source: Source) -> None:
 
 def widen(session: SparkSession, landing: StoredTable, state: State, source: Source) -> None:
     """Add the columns that the declaration gained; older records have null in them."""
-    stored, declared = json.loads(state.properties[table.DEFINITION]), landing_definition(source)
+    stored, declared = json.loads(state.properties[DEFINITION]), landing_definition(source)
     if stored | declared == stored:
         return
     table.add_columns(session, landing, _columns(source.consumed))
     with races():
-        table.set_properties(session, landing, {table.DEFINITION: json.dumps(stored | declared)})
+        table.set_properties(session, landing, {DEFINITION: json.dumps(stored | declared)})

@@ -9,8 +9,9 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql.types import StructType
 
 from spark.engine.errors import LeaderChanged
+from spark.engine.log.position import DEFINITION
 from spark.engine.log.stored_table import StoredTable
-from spark.engine.log.table import DEFINITION, ddl
+from spark.engine.log.table import ddl
 from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.errors import Place, TopologyError, shown
 from spark.topology.sql.ddl import parse_type

@@ -23,6 +23,8 @@ FORMAT = 3
 with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
 an example of them to `tests/engine/golden`. Formats 1 and 2 named inputs without their topology."""
 STORED_FORMAT = "tidetable.format"  # a property; a table without it is older than the numbering, and is read
+DEFINITION = "tidetable.definition"
+"""The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
 CLOSED = 2**63 - 1  # the number that closes an epoch: Delta accepts no greater one
 
 Cut = dict[str, TopicOffsets]

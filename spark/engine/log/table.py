@@ -31,7 +31,7 @@ from spark.engine.log import delta_log
 from spark.engine.log.comments import comment
 from spark.engine.log.commit import METADATA, races, until_committed
 from spark.engine.log.merge import literal
-from spark.engine.log.position import ANCHOR, FORMAT, STORED_FORMAT, Position
+from spark.engine.log.position import ANCHOR, DEFINITION, FORMAT, STORED_FORMAT, Position
 from spark.operators.algebra import OURS
 from spark.topology.sql.ddl import quoted
 
@@ -74,9 +74,6 @@ COMPARED = (  # types that Delta keeps statistics of
 
 NO_TABLE = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE")
 """Delta's error classes for a path without a version of a table."""
-
-DEFINITION = "tidetable.definition"
-"""The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
 
 
 def new_epoch() -> str:
