@@ -35,6 +35,7 @@ from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
+from spark.serdes.records import decode
 from spark.serdes.serde import serde
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
     of_stream = source.kind == "stream"
-    decoded = serde(consumed.format).decode(raw, consumed, key_from_value=of_stream)
+    decoded = decode(raw, consumed, key_from_value=of_stream)
     if not of_stream:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
@@ -419,9 +420,10 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
 
 def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
-    alone = replace(consumed, value=(), timestamp=None, again=())
-    return serde(consumed.format).decode(raw, alone).select(*cols([column.name for column in consumed.key]))
+    decoded = serde(consumed.key_format).decode(records.select(F.col("key").alias("_key")), "key", consumed.key)
+    whole = F.col("_key_error").isNull()
+    fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
+    return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))
 
 
 def _read(

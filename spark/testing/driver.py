@@ -113,7 +113,7 @@ class TopologyTestDriver:
             if not isinstance(name, str) or not isinstance(text, str | bytes | None):
                 raise place.mistake(f"the header {name!r} is {text!r}", "write text, bytes or None, by a name")
         try:
-            sent = _bytes(source, key), _bytes(source, value)
+            sent = _bytes(source.consumed.key_format, key), _bytes(source.consumed.format, value)
         except (TypeError, ValueError) as error:
             raise place.mistake(
                 f"{source.consumed.format.upper()} cannot hold it: {error}", "write decimals and times as text"
@@ -373,5 +373,5 @@ def _own_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def _bytes(source: Source, part: object) -> bytes | None:
-    return part if part is None or isinstance(part, bytes) else serde(source.consumed.format).to_bytes(part)
+def _bytes(format_: str, part: object) -> bytes | None:
+    return part if part is None or isinstance(part, bytes) else serde(format_).to_bytes(part)

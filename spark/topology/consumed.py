@@ -23,7 +23,8 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
-    `again` are the columns that key and value both have. They are columns of the key, and their values must be equal.
+    `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
+    They are columns of the key, and their values must be equal.
     """
 
     format: str
@@ -31,6 +32,7 @@ class Consumed:
     value: tuple[Column, ...]
     timestamp: str | None = None
     again: tuple[Column, ...] = ()
+    key_format: str = "json"
 
     @property
     def columns(self) -> tuple[Column, ...]:

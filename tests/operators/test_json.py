@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.serdes.json import decode, encode_key, encode_value
+from spark.serdes.json import encode_key, encode_value
+from spark.serdes.records import decode
 from spark.topology import Consumed
 
 if TYPE_CHECKING:
