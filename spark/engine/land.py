@@ -37,6 +37,7 @@ from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
 from spark.serdes.records import decode
 from spark.serdes.serde import serde
+from spark.topology.formats import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -239,13 +240,14 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
-    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`.
+    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_headers` (the same, if
+    the declaration asks for headers), `_batch`.
 
     A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
     key columns are read from the value.
 
     Args:
-        records: the records, with the columns of Spark's Kafka source.
+        records: the records, with the columns of Spark's Kafka source; `headers` only if they are asked for.
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
@@ -258,6 +260,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
+        *([] if consumed.headers is None else [F.col("headers").alias("_headers")]),
     )
     broken = F.col("_error").isNotNull()
     ours = [
@@ -269,6 +272,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("_error"),
         F.when(broken, F.col("_key")).alias("_key"),
         F.when(broken, F.col("_value")).alias("_value"),
+        *([] if consumed.headers is None else [F.when(broken, F.col("_headers")).alias("_headers")]),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
     of_stream = source.kind == "stream"
@@ -440,6 +444,7 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
+        "includeHeaders": str(source.consumed.headers is not None).lower(),
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
         # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
         # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
@@ -453,7 +458,7 @@ def _timestamp(consumed: Consumed) -> Column:
     """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time."""
     if consumed.timestamp is None:
         return _records_own()
-    types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
+    types = {column.name: column.type for column in consumed.columns}
     at = col(consumed.timestamp)
     if types[consumed.timestamp] != "bigint":
         declared = at.cast("timestamp")
@@ -468,10 +473,11 @@ def _records_own() -> Column:
 
 
 def _names(consumed: Consumed) -> list[str]:
-    return list(dict.fromkeys(column.name for column in (*consumed.key, *consumed.value)))
+    return list(dict.fromkeys(column.name for column in consumed.columns))
 
 
 def _schema(session: SparkSession, source: Source) -> StructType:
     """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    kafka += f", headers {HEADERS}"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())

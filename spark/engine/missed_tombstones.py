@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import OffsetsExpired
 from spark.operators.algebra import OURS, col, cols
+from spark.topology.formats import HEADERS
 from spark.topology.nodes import Latest
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def tombstones(
             f"before a landing looked for them. Land it under another topology name, or move {source.landing} away to "
             f"start over"
         )
-    value = [column for column in source.consumed.value if column.name not in key]
+    value = [column for column in source.consumed.columns if column.name not in key]
     return placed.where("_first IS NOT NULL").select(
         *cols(key),
         *(F.lit(None).cast(str(column.type)).alias(column.name) for column in value),
@@ -172,5 +173,6 @@ def tombstones(
         F.lit(None).cast("string").alias("_error"),
         F.lit(None).cast("binary").alias("_key"),
         F.lit(None).cast("binary").alias("_value"),
+        *([] if source.consumed.headers is None else [F.lit(None).cast(HEADERS).alias("_headers")]),
         F.lit(batch).cast("bigint").alias("_batch"),
     )

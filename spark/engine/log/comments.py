@@ -17,6 +17,7 @@ COMMENTS = {
     "_error": "why the record is in quarantine; null: it is not",
     "_key": "key bytes of a record in quarantine",
     "_value": "value bytes of a record in quarantine",
+    "_headers": "headers of a record in quarantine",
     "_batch": "number of the commit of the landing, or of the stored stream, that the record came with",
     "_redecoded": "how often the landing was decoded again when this record left quarantine; null: it never was in it",
     "_ordinal": "tells apart several rows that one record made",
