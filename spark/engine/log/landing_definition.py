@@ -9,6 +9,7 @@ from spark.engine.errors import PlanChanged
 from spark.engine.log import table
 from spark.engine.log.commit import races
 from spark.engine.log.position import DEFINITION
+from spark.topology.formats import HEADERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ TIME, KEY, KIND, FORMAT = (
 
 
 def _columns(consumed: Consumed) -> dict[str, str]:
-    return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
+    return {column.name: str(column.type) for column in consumed.columns}
 
 
 def landing_definition(source: Source) -> dict[str, str]:
@@ -78,6 +79,7 @@ def widen(session: SparkSession, landing: StoredTable, state: State, source: Sou
     stored, declared = json.loads(state.properties[DEFINITION]), landing_definition(source)
     if stored | declared == stored:
         return
-    table.add_columns(session, landing, _columns(source.consumed))
+    raw = {"_headers": HEADERS} if source.consumed.reads_headers else {}
+    table.add_columns(session, landing, _columns(source.consumed) | raw)
     with races():
         table.set_properties(session, landing, {DEFINITION: json.dumps(stored | declared)})
