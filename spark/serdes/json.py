@@ -109,9 +109,8 @@ def decode(records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataF
         has_text & rounded, _reason(reasons[1], columns)
     )
     row = F.struct(*(field.alias(column.name) for field, column in zip(fields, columns, strict=True)))
-    return with_fields.select(
-        *records.columns, F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error")
-    )
+    decoded = with_fields.select("*", F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error"))
+    return decoded.drop(trimmed, text, parsed, _bare(part))  # to ask for the columns of `records` is a request
 
 
 def _bare(part: Part) -> str:
