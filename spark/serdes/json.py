@@ -113,9 +113,11 @@ def decode(records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataF
         row = F.struct(*(field.alias(column.name) for field, column in zip(fields, columns, strict=True)))
     else:
         row = F.col(parsed)  # the same fields, and CORRUPT, without a copy
-    return with_fields.select(
-        *records.columns, F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error")
-    )
+    decoded = with_fields.select("*", F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error"))
+    searched = [_suspect(text, column) for column in columns]
+    return decoded.drop(
+        trimmed, text, parsed, _bare(part), *searched
+    )  # to ask for the columns of `records` is a request
 
 
 def _bare(part: Part) -> str:
