@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from resources.embedded_registry import API, EmbeddedRegistry
 from resources.jars import jars
 from resources.java import java
 from resources.process import free_port
@@ -45,11 +46,11 @@ def main(names: tuple[str, ...]) -> None:
 def record(name: str) -> list[str]:
     """The lines that the program prints for a script."""
     setup, statements = script(name)
-    with tempfile.TemporaryDirectory(prefix="record-debezium-") as scratch, _postgres(Path(scratch)) as port:
+    with _servers() as (scratch, port, registry):
         plan = {
             "jdbc": f"jdbc:postgresql://127.0.0.1:{port}/postgres?user={USER}&preferQueryMode=simple",
             "publication": PUBLICATION,
-            "registry": os.environ.get("REG", ""),
+            "registry": registry,
             "converter": SCRIPTS[name].converter,
             "connectors": {
                 connector: {
@@ -65,7 +66,7 @@ def record(name: str) -> list[str]:
             ],
             "tables": SCRIPTS[name].tables,
         }
-        written = Path(scratch, "plan.json")
+        written = scratch / "plan.json"
         written.write_text(json.dumps(plan))
         path = os.pathsep.join(map(str, jars("debezium")))
         options = [
@@ -100,6 +101,20 @@ def _config(connector: str, port: int, config: dict[str, str]) -> dict[str, str]
         "publication.name": PUBLICATION,
         **config,
     }
+
+
+@contextmanager
+def _servers() -> Iterator[tuple[Path, int, str]]:
+    """A folder, the port of a PostgreSQL in it, and the URL of a registry in it; both are stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="record-debezium-") as folder:
+        scratch = Path(folder)
+        registry = EmbeddedRegistry(scratch)
+        with _postgres(scratch) as port:
+            try:
+                # The converter uses Apicurio's own API, and is told to write what Confluent's would.
+                yield scratch, port, registry.start().replace(API, "/apis/registry/v2")
+            finally:
+                registry.stop()
 
 
 @contextmanager
