@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import click
 
@@ -25,6 +27,7 @@ RECORDER = HERE / "Recorder.java"
 """The program that runs a script; it is compiled when it is run."""
 PUBLICATION = "recorded"
 VERSION = "15"
+ANSWER = 30.0  # seconds for an answer of the registry
 USER = "postgres"
 """PostgreSQL refuses to run as root: then its server runs as this user, which its packages create."""
 
@@ -50,7 +53,7 @@ def record(name: str) -> list[str]:
         plan = {
             "jdbc": f"jdbc:postgresql://127.0.0.1:{port}/postgres?user={USER}&preferQueryMode=simple",
             "publication": PUBLICATION,
-            "registry": registry,
+            "registry": registry.replace(API, "/apis/registry/v2"),  # the converter speaks Apicurio's own API
             "converter": SCRIPTS[name].converter,
             "connectors": {
                 connector: {
@@ -79,7 +82,22 @@ def record(name: str) -> list[str]:
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if printed.returncode != 0:
             raise click.ClickException(f"{name} was not recorded: what the program printed above says why")
-        return printed.stdout.splitlines()
+        return [*printed.stdout.splitlines(), json.dumps({"registry": _registered(registry)})]
+
+
+def _registered(registry: str) -> list[dict[str, object]]:
+    """Every version of every subject of a registry: subject, version, id and schema."""
+    found = []
+    for subject in _asked(f"{registry}/subjects"):
+        for version in _asked(f"{registry}/subjects/{subject}/versions"):
+            answer = _asked(f"{registry}/subjects/{subject}/versions/{version}")
+            found.append({name: answer[name] for name in ("subject", "version", "id", "schema")})
+    return sorted(found, key=lambda one: (one["id"], one["subject"]))
+
+
+def _asked(url: str) -> Any:
+    with urlopen(url, timeout=ANSWER) as answer:
+        return json.load(answer)
 
 
 def _config(connector: str, port: int, config: dict[str, str]) -> dict[str, str]:
@@ -111,8 +129,7 @@ def _servers() -> Iterator[tuple[Path, int, str]]:
         registry = EmbeddedRegistry(scratch)
         with _postgres(scratch) as port:
             try:
-                # The converter uses Apicurio's own API, and is told to write what Confluent's would.
-                yield scratch, port, registry.start().replace(API, "/apis/registry/v2")
+                yield scratch, port, registry.start()
             finally:
                 registry.stop()
 

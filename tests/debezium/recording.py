@@ -105,6 +105,16 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Registered:
+    """A version of a subject in the registry of the recording. Another registry gives the schema another id."""
+
+    subject: str
+    version: int
+    id: int
+    schema: str
+
+
+@dataclass(frozen=True)
 class Table:
     """The rows of a table after a statement, as PostgreSQL writes values as text; `types` are its own, by column."""
 
@@ -158,14 +168,22 @@ def recording(name: str) -> list[Statement]:
     schemas: list[str] = []
     headers: list[str] = []
     statements = []
-    for line in (RECORDED / f"{name}.jsonl").read_text().splitlines():
-        found = json.loads(line)
+    for found in _lines(name)[:-1]:
         texts += found["texts"]
         schemas += found["schemas"]
         headers += found["headers"]
         tables = {table: _table(rows, texts) for table, rows in found["tables"].items()}
         statements.append(Statement(found["statement"], found["sql"], tables, found["events"], schemas, headers))
     return statements
+
+
+def registered(name: str) -> list[Registered]:
+    """The schemas that the records in Avro of a recording name, by id, each registered before the first of them."""
+    return [Registered(**one) for one in _lines(name)[-1]["registry"]]
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
 
 
 def _table(found: Mapping[str, Any], texts: Sequence[str]) -> Table:
