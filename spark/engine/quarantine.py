@@ -237,9 +237,10 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 F.col("_key").alias("key"),
                 F.col("_value").alias("value"),
                 *(F.col(f"_{column}").alias(column) for column in ("topic", "partition", "offset", "timestamp")),
+                *([F.col("_headers").alias("headers")] if source.consumed.envelope is not None else []),
             )
             again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms)
-            decoded = again.where("_error IS NULL").drop("_key", "_value", "_batch", "_topic")
+            decoded = again.where("_error IS NULL").drop("_key", "_value", "_headers", "_batch", "_topic")
             quarantined, count, deleted = broken.count(), decoded.count(), decoded.where("_deleted").count()
             if count == 0:
                 return Redecoded(landing.name, 0, quarantined, state.version, 0.0)

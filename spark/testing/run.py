@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
 from spark.operators.algebra import ALL, IDENTITY, PRESENT, cols, dropped, rows, touched
@@ -50,6 +50,7 @@ KAFKA = (
     .add("partition", "integer")
     .add("offset", "long")
     .add("timestamp", "long")
+    .add("headers", ArrayType(StructType().add("key", "string").add("value", "binary")))
 )
 
 QUICK = {
