@@ -76,7 +76,8 @@ def record(name: str) -> list[str]:
             "-Xmx512m",
             "-XX:+UseSerialGC",
             "-Duser.timezone=UTC",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
         ]
         command = [java(), *options, "-cp", path, RECORDER, written]
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

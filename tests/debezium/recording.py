@@ -63,6 +63,8 @@ SCRIPTS = {
         },
         avro=("precise",),
         flattened={"string": {"delete.tombstone.handling.mode": "rewrite", "add.fields": "op,source.ts_ms"}},
+        # By default a null in a column with a default arrives as the default, which nothing tells from a value.
+        converter={"replace.null.with.default": "false"},
     ),
     "types": Script(
         tables=("types",),
