@@ -46,7 +46,10 @@ class Wider(NamedTuple):
 
 
 class ValuesMayDiffer(Exception):
-    """An expression may have other values now that a column has a wider type; the message says which."""
+    """An expression may have other values now that a column has a wider type; the message says which.
+
+    A step raises it as PlanChanged: run `tidetable rebuild` for the table.
+    """
 
 
 def is_wider(now: str, before: str) -> bool:
