@@ -167,7 +167,7 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         first == F.length(text)
     )  # to count characters takes as long as a search
     plain = is_last & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
-    one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    one_value = is_one_value(F.col(text))
     fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
     misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
     return ~(
@@ -179,6 +179,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         & F.is_valid_utf8(text)  # Spark replaces invalid bytes by a replacement character
         & F.when(plain, True).otherwise(one_value)
     )
+
+
+def is_one_value(text: Expression) -> Expression:
+    """True if a text is one JSON value, with nothing behind it."""
+    return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
 
 
 def _fits(text: str, value: Expression, column: Column) -> Expression:
@@ -344,7 +349,7 @@ def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
     return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
 
 
-def encode_value(columns: tuple[str, ...]) -> Expression:
+def encode_value(rows: DataFrame, columns: tuple[str, ...]) -> Expression:  # noqa: ARG001  # as every serde
     """A row's value as JSON text; never null."""
     return _encoded(columns) if columns else F.lit("{}")
 
@@ -353,12 +358,12 @@ def _encoded(columns: Iterable[str]) -> Expression:
     return F.to_json(F.struct(*(F.col(quoted(name)).alias(published_name(name)) for name in columns)), WRITING)
 
 
-def to_bytes(part: object) -> bytes:
+def to_bytes(part: object, columns: tuple[Column, ...]) -> bytes:  # noqa: ARG001  # as every serde
     """A Python value as JSON text."""
     return json.dumps(part).encode()
 
 
-def from_bytes(part: bytes) -> object:
+def from_bytes(part: bytes, columns: tuple[Column, ...]) -> object:  # noqa: ARG001  # as every serde
     """JSON text as a Python value; a number with a fraction is a Decimal."""
     value: object = json.loads(part, parse_float=Decimal)
     return value

@@ -285,6 +285,12 @@ def _added_with_inputs(
         except DeltaError:
             return None  # the pinned version is gone, and its columns with it
         added[scan.table] = {column.name for column in scan.columns} - {field.name for field in fields}
+    key = target.plan.widened(wider).keys() & set(target.plan.key)
+    if key and target.topic is not None and target.produced.key_format != "json":
+        raise ValuesMayDiffer(
+            f"the key {', '.join(sorted(key))} has other bytes in topic {target.topic} now that its type is wider; "
+            f'publish to a new topic, as in .to("..."), before the rebuild'
+        )
     fingerprint = json.loads(state.properties[DEFINITION])["fingerprint"]
     columns = topology.added_columns(target.name, added, wider, fingerprint)
     if columns is None or any(column.type is None for column in columns):

@@ -38,6 +38,7 @@ def landing_definition(source: Source) -> dict[str, str]:
     key = ", ".join(column.name for column in consumed.key)
     one = consumed.key_format == consumed.format
     form = f"in {consumed.format}" if one else f"in {consumed.key_format} (key) and {consumed.format} (value)"
+    form += "" if consumed.envelope is None else f", {consumed.envelope}"
     return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: form}
 
 
