@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING
 
@@ -429,9 +430,29 @@ def _cell(value: object) -> str:
 
 def to_json(value: object) -> Json:
     """A frozen value as JSON; a value that JSON has no type for becomes text."""
-    converted: Json = json.loads(json.dumps(value, default=_jsonable))
+    converted: Json = json.loads(json_text(value))
     return converted
 
 
+def json_text(value: object) -> str:
+    """The text of a value as JSON. What JSON has no type for becomes text: bytes in hexadecimal, and `NaN`."""
+    try:
+        return json.dumps(value, default=_jsonable, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # NaN, or an infinity: JSON has none
+        return json.dumps(_without_nan(json.loads(json.dumps(value, default=_jsonable))), separators=(",", ":"))
+
+
+def _without_nan(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _jsonable(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, setup
+from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, service, setup
 from dagster_project.cli.reporting import ErrorReporting
 
 
@@ -27,7 +27,7 @@ for _command in (
     *(inspection.status, inspection.describe, inspection.gaps, inspection.late),
     *(dataflow.land, dataflow.step, dataflow.run, dataflow.publish),
     *(maintenance.audit, maintenance.check, maintenance.rebuild, maintenance.restore, maintenance.compact),
-    *(queries.get, queries.key_range, queries.prefix, queries.scan, queries.history),
+    *(queries.get, queries.key_range, queries.prefix, queries.scan, queries.history, service.serve),
     quarantine.quarantine,
 ):
     main.add_command(_command)

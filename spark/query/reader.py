@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from spark.engine.inputs.pin import agree, walk_of
@@ -14,6 +16,7 @@ from spark.query.files import CACHE, FileCache
 from spark.query.positions import by_topic, missing, offsets_of
 from spark.query.table_reader import (
     TIMEOUT,
+    Resident,
     TableReader,
     at_version,
     looks,
@@ -30,8 +33,13 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
 
 
+TABLES = 64  # of which a reader keeps the newest version open
+
+
 class Reader:
     """The tables of a lake. Keeps what it has read of the files, up to `cache` bytes; threads may share it.
+
+    It also keeps the tables that were asked for last open, so that `table` reads only what is new in their logs.
 
     Args:
         lake: the lake's folder or URL, or a `Lakehouse`.
@@ -46,6 +54,8 @@ class Reader:
         self._lakehouse = _Folder.of(lake) if isinstance(lake, str | os.PathLike) else lake
         self._topology = topology
         self._cache = FileCache(cache)
+        self._residents: OrderedDict[str, Resident] = OrderedDict()
+        self._lock = Lock()
 
     def table(
         self, name: str, at_least: Offsets | Produced | Iterable[Produced] | None = None, timeout: float = TIMEOUT
@@ -64,8 +74,9 @@ class Reader:
             NotCovered: it does not cover `at_least` in time.
         """
         table = self._named(name)
-        pinned = newest(table, self._cache, self._topology, at_least, timeout)
-        return TableReader(table, self._cache, self._topology, pinned)
+        resident = self._resident(table)
+        pinned = newest(table, self._cache, self._topology, resident, at_least, timeout)
+        return TableReader(table, self._cache, self._topology, resident, pinned)
 
     def snapshot(
         self,
@@ -101,8 +112,9 @@ class Reader:
             )
         readers = {}
         for (name, table), walk in zip(tables.items(), walks, strict=True):
-            pinned = at_version(table, self._cache, self._topology, walk.at.version, walk.at.cut)
-            readers[name] = TableReader(table, self._cache, self._topology, pinned, follows=False)
+            resident = self._resident(table)
+            pinned = at_version(table, self._cache, self._topology, resident, walk.at.version, walk.at.cut)
+            readers[name] = TableReader(table, self._cache, self._topology, resident, pinned, follows=False)
         return Snapshot(readers)
 
     def names(self) -> tuple[str, ...]:
@@ -111,6 +123,15 @@ class Reader:
         logs = root.glob("*/*/_delta_log") if root.is_dir() else ()
         found = (log.parent.relative_to(root) for log in logs)
         return tuple(sorted(str(one).replace(os.sep, ".", 1) for one in found if not str(one).startswith("_")))
+
+    def _resident(self, table: StoredTable) -> Resident:
+        """Return what is kept of a table; nothing at first."""
+        with self._lock:
+            found = self._residents.setdefault(table.path, Resident())
+            self._residents.move_to_end(table.path)
+            while len(self._residents) > TABLES:
+                self._residents.popitem(last=False)
+            return found
 
     def _named(self, name: str) -> StoredTable:
         """Return a table that exists.

@@ -10,14 +10,29 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 
-from spark.query.errors import KeyRefused, NameUnknown, NotCovered, NotWhole, PackageMissing, QueryError, VersionGone
+from spark.query.deadline import within
+from spark.query.errors import (
+    KeyRefused,
+    NameUnknown,
+    NotCovered,
+    NotWhole,
+    PackageMissing,
+    QueryError,
+    QueryTimeout,
+    QueryUnsupported,
+    VersionGone,
+)
 from spark.query.reader import Reader
 from spark.query.rows import needed
 from tests.query.world import CITIES, PEOPLE
 from tests.support import lake
 
 if TYPE_CHECKING:
-    from tests.query.world import World
+    from collections.abc import Callable
+
+    from spark.query.rows import Rows
+    from spark.query.table_reader import TableReader
+    from tests.query.world import Clicks, World
 
 
 def by_id(rows: dict[int, dict[str, object]]) -> list[dict[str, object]]:
@@ -46,6 +61,38 @@ def test_an_aggregate_has_no_partials_and_text_is_found_by_its_beginning(world: 
     assert table.prefix("Kö") == [{"city": "Köln", "count": counts["Köln"]}]
     stored = lake.listed(lake.path(world.ports, world.topology, "cities"))[0]
     assert "_rows" in stored, "what a fold stores beside the row, which no query returns"
+
+
+def test_an_answer_goes_on_after_the_last_key_of_the_one_before(world: World, clicks: Clicks) -> None:
+    reader = world.reader
+    windows = reader.table(f"{clicks.topology.name}.tumbling")
+    people = reader.table(world.table)
+    queries: list[tuple[TableReader, Callable[..., Rows], bool]] = [
+        (people, people.all, True),
+        (people, partial(people.range, 10, 40), True),
+        (people, partial(people.get_many, range(0, PEOPLE, 2)), False),
+        (windows, windows.windows, False),
+        (windows, partial(windows.prefix, ("a",)), True),
+    ]
+    for table, find, is_reversible in queries:
+        for options in [{}, {"reverse": True}] if is_reversible else [{}]:
+            rows = list(find(**options))
+            assert len(rows) > 3
+            found: list[Any] = []
+            after = None
+            while page := list(find(limit=3, after=after, **options)):
+                assert len(page) == 3 or found + page == rows
+                found += page
+                after = tuple(page[-1][name] for name in table.key)
+            assert found == rows
+
+
+def test_a_query_ends_when_its_time_is_over(world: World) -> None:
+    table = world.reader.table(world.table)
+    for query in (table.all, partial(table.get, 1), partial(table.history, 1)):
+        with within(0), pytest.raises(QueryTimeout, match=rf"{world.table}: the query took more than 0 s"):
+            query()
+    assert table.all() == by_id(world.people)
 
 
 def test_columns_and_coordinates_are_there_on_request(world: World) -> None:
@@ -115,6 +162,8 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
         reader.table("nothing.here")
     with pytest.raises(NameUnknown, match="has no column height; it has id, name, city"):
         table.get(1, columns=["height"])
+    with pytest.raises(NameUnknown, match=r"has no column nam; did you mean name\?; it has id, name, city"):
+        table.get(1, columns=["nam"])
     with pytest.raises(KeyRefused, match=r"'1' is str, and id is bigint. Its key is \(id bigint\)"):
         table.get("1")
     with pytest.raises(KeyRefused, match=r"True is bool"):
@@ -140,9 +189,9 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
     ):
         with pytest.raises(QueryError, match=says):
             call(wrong)
-    with pytest.raises(KeyRefused, match="has no windows"):
+    with pytest.raises(QueryUnsupported, match=r"has no windows: its key is \(id\)"):
         table.windows(1)
-    with pytest.raises(KeyRefused, match="is not a versioned table"):
+    with pytest.raises(QueryUnsupported, match="is not a versioned table"):
         table.get_as_of(1, dt.datetime.now(dt.UTC))
     assert cities.get({"city": CITIES[0]}) == cities.get((CITIES[0],)) == cities.get(CITIES[0])
 
