@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
+SHORT = 3  # lines of a refusal that `status` shows in full
+
 COLOURS = {"stepped": "green", "landed": "green", "published": "green", "waiting": "yellow"}
 
 
@@ -225,9 +227,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
 
 
 def _short(refusal: str) -> str:
-    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows all lines."""
-    lines = refusal.splitlines()
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    """A refusal on one line. Of a long one, what is refused and what to do: the step itself shows all lines."""
+    lines = [line.strip() for line in refusal.splitlines()]
+    return "; ".join(lines) if len(lines) <= SHORT else f"{lines[0]} {lines[-1]}"
 
 
 def _begun(begun: Mapping[str, int]) -> list[str]:

@@ -90,7 +90,13 @@ def missing(table: str, cut: Cut, offsets: Offsets) -> str:
             raise NotCovered(f"{table} is not computed from topic {topic!r}, but from {', '.join(sorted(known))}")
         for partition, offset in sorted(wanted.items()):
             has = known[topic].get(partition, 0)
-            if has < offset:
+            if has < offset and partition not in known[topic]:
+                partitions = ", ".join(map(str, sorted(known[topic]))) or "none"
+                lacking.append(
+                    f"{topic}/{partition} up to offset {offset - 1} (it knows no partition {partition} of {topic}: it "
+                    f"has {partitions})"
+                )
+            elif has < offset:
                 lacking.append(f"{topic}/{partition} up to offset {offset - 1} (it has {has - 1})")
     return ", ".join(lacking)
 

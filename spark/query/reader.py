@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from spark.query.table_reader import (
     newest,
     not_whole,
 )
+from spark.topology.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,16 +68,19 @@ class Reader:
             name: the table.
             at_least: what the table must cover: by topic and partition the next offset, or records that were
                 produced, as delivery reports of confluent_kafka have them.
-            timeout: how many seconds to wait for it.
+            timeout: how many seconds to wait for it, its first step included.
 
         Raises:
-            NameUnknown: the lake has no such table.
-            NotWhole: no step has computed it yet.
+            NameUnknown: the lake has no such table; with `at_least`, not in time.
+            NotWhole: no step has computed it yet; with `at_least`, not in time.
             NotCovered: it does not cover `at_least` in time.
         """
-        table = self._named(name)
+        wanted = {} if at_least is None else offsets_of(at_least)
+        began = time.monotonic()
+        table = self._named(name, timeout if wanted else 0)
+        left = max(0.0, timeout - (time.monotonic() - began))
         resident = self._resident(table)
-        pinned = newest(table, self._cache, self._topology, resident, at_least, timeout)
+        pinned = newest(table, self._cache, self._topology, resident, wanted, left)
         return TableReader(table, self._cache, self._topology, resident, pinned)
 
     def snapshot(
@@ -90,26 +95,36 @@ class Reader:
 
         Raises:
             NameUnknown: the lake has no such table.
-            NotWhole: no step has computed one of them yet.
+            NotWhole: no step has computed one of them yet; with `at_least`, not in time.
             NoCommonCut: no versions of the tables agree.
             NotCovered: there is no such cut in time.
         """
         if isinstance(names, str):
             raise QueryError(f"a snapshot is of several tables: pass a list of names, not {names!r}")
-        tables = {name: self._named(name) for name in dict.fromkeys(names)}
         wanted = {} if at_least is None else offsets_of(at_least)
+        began = time.monotonic()
+        tables = {name: self._named(name, timeout if wanted else 0) for name in dict.fromkeys(names)}
+        left = max(0.0, timeout - (time.monotonic() - began))
         topologies = " ".join(dict.fromkeys(table.name.partition("/")[0] for table in tables.values()))
-        for _ in looks(timeout):
-            walks = [_walk(table) for table in tables.values()]
+        problem: QueryError
+        for _ in looks(left):
+            found = {table: walk_of(table, table.dotted_name) for table in tables.values()}
+            walks = [walk for walk in found.values() if walk is not None]
+            if len(walks) < len(found):
+                problem = not_whole(next(table for table, walk in found.items() if walk is None))
+                if not wanted:
+                    raise problem
+                continue
             agree(walks, "a snapshot", topologies)
             lacking = _lacking(walks, wanted)
             if not lacking:
                 break
-        else:
-            raise NotCovered(
+            problem = NotCovered(
                 f"the tables have no common cut that covers {lacking} after {timeout:g} s: run `tidetable run "
                 f"{topologies}`, or wait longer"
             )
+        else:
+            raise problem
         readers = {}
         for (name, table), walk in zip(tables.items(), walks, strict=True):
             resident = self._resident(table)
@@ -133,8 +148,8 @@ class Reader:
                 self._residents.popitem(last=False)
             return found
 
-    def _named(self, name: str) -> StoredTable:
-        """Return a table that exists.
+    def _named(self, name: str, timeout: float = 0) -> StoredTable:
+        """Return a table that exists, or that does within a number of seconds.
 
         Raises:
             NameUnknown: there is none; the message has those that exist.
@@ -144,10 +159,14 @@ class Reader:
             topology, table = self._topology.name, name
         if table and not table.startswith("_"):
             found = StoredTable.of(self._lakehouse, topology, table)
-            if found.state() is not None:
-                return found
-        known = self.names()
-        there = f"; the lake has {', '.join(known)}" if known else ""
+            for _ in looks(timeout):
+                if found.state() is not None:
+                    return found
+        root = self._lakehouse.table("", "").rstrip("/")
+        if "://" not in root and not Path(root).is_dir():
+            raise NameUnknown(f"there is no lake at {root}, so there is no table {name!r}: name the lake's folder")
+        known = list(self.names())
+        there = f"{did_you_mean(name, known)}; the lake has {', '.join(known)}" if known else ""
         raise NameUnknown(f"there is no table {name!r}{there}. A table exists from its first step on")
 
 
@@ -169,13 +188,6 @@ class Snapshot:
     def cut(self) -> dict[str, dict[int, int]]:
         """By topic and partition, the next offset: every table was computed from all records before it."""
         return {topic: offsets for table in self.tables.values() for topic, offsets in table.cut.items()}
-
-
-def _walk(table: StoredTable) -> Walk:
-    walk = walk_of(table, table.dotted_name)
-    if walk is None:
-        raise not_whole(table)
-    return walk
 
 
 def _lacking(walks: Iterable[Walk], wanted: Offsets) -> str:

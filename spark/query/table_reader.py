@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # as above
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -216,8 +217,16 @@ class TableReader:
         missing(self.name, self._pinned.cut, cut)  # raises for other topics
         beyond = self._table.oldest_commit(lambda position: exceeds(position.cut, cut))
         version = self._table.version() if beyond is None else beyond.version - 1
-        while exceeds(position_at(self._table, version).cut, cut):  # a restore went back to an older cut in between
-            version -= 1
+        try:
+            while exceeds(position_at(self._table, version).cut, cut):  # a restore went back to an older cut in between
+                version -= 1
+        except (NotWhole, VersionGone) as error:
+            if beyond is None:
+                raise
+            raise VersionGone(
+                f"{self.name} has no version without records beyond the cut {dict(cut)}: version {beyond.version}, its "
+                f"oldest, has the cut {by_topic(beyond.position.cut)}"
+            ) from error
         return self._at(version)
 
     def parsed(self, texts: Sequence[str]) -> tuple[object, ...]:
@@ -491,8 +500,10 @@ class TableReader:
             condition = All((condition, beyond, Except(key, last)))
         if limit and is_ordered:  # the other columns are read of the first rows alone
             keys = ordered(pinned.files.select(condition, key), key, reverse).slice(0, limit)
-            if keys.num_rows:
-                bounds = [tuple(keys[name][place] for name in key) for place in (0, keys.num_rows - 1)]
+            bounds = [tuple(keys[name][place] for name in key) for place in (0, keys.num_rows - 1) if keys.num_rows]
+            if bounds and all(
+                pc.equal(one, one).as_py() for bound in bounds for one in bound
+            ):  # not of null, or of NaN
                 condition = All((condition, Between(key, *(bounds[::-1] if reverse else bounds))))
         found = pinned.files.select(condition, list(dict.fromkeys([*names, *key])))
         rows = ordered(found, key, reverse).select(names)
@@ -574,18 +585,23 @@ def newest(
 
 def _covering(table: StoredTable, wanted: Offsets, timeout: float) -> State:
     """Return the newest state of a table once it covers some offsets."""
-    problem = ""
+    problem: QueryError
     for _ in looks(timeout):
         state = table.state()
         if state is None:
-            raise NameUnknown(f"there is no table {table.dotted_name}")
-        if state.position.n == 0:
-            raise not_whole(table)
-        lacking = missing(table.dotted_name, state.position.cut, wanted)
-        if not lacking:
+            problem = NameUnknown(f"there is no table {table.dotted_name}")
+        elif state.position.n == 0:
+            problem = not_whole(table)
+        elif lacking := missing(table.dotted_name, state.position.cut, wanted):
+            problem = NotCovered(
+                f"{table.dotted_name} at version {state.version} does not cover {lacking} after {timeout:g} s: run "
+                f"`tidetable run {table.name.partition('/')[0]}`, or wait longer"
+            )
+        else:
             return state
-        problem = f"{table.dotted_name} at version {state.version} does not cover {lacking} after {timeout:g} s"
-    raise NotCovered(f"{problem}: run `tidetable run {table.name.partition('/')[0]}`, or wait longer")
+        if not wanted:
+            break
+    raise problem
 
 
 def at_version(
@@ -627,7 +643,7 @@ def position_at(table: StoredTable, version: int) -> Position:
         position = Position.from_json(entry.metadata)
         if position is not None and position.table == table.name and position.n != CLOSED:
             if position.n == 0:
-                raise not_whole(table, version)
+                raise _before_first_step(table, version)
             return position
     raise VersionGone(f"the log of {table.dotted_name} was cleaned up, and no longer has version {version}")
 
@@ -670,12 +686,23 @@ def pinned_at(
     return Pinned(str(metadata.id), files, key, plan, cut, files.version if version is None else version)
 
 
-def not_whole(table: StoredTable, version: int | None = None) -> NotWhole:
+def not_whole(table: StoredTable) -> NotWhole:
     """Return the error of a table that no step has computed by its present definition."""
-    at = "" if version is None else f" at version {version}"
     return NotWhole(
-        f"{table.dotted_name} is not whole{at}: it was created, or its rebuild began, and no step has committed yet. "
+        f"{table.dotted_name} is not whole: it was created, or its rebuild began, and no step has committed yet. "
         f"Run `tidetable run {table.name.partition('/')[0]}`, or wait until the step that runs has committed"
+    )
+
+
+def _before_first_step(table: StoredTable, version: int) -> NotWhole:
+    """Return the error of a version that was committed before the first step of its definition."""
+    later = (commit.version for commit in table.commits() if commit.position.n > 0 and commit.version > version)
+    first = min(later, default=None)
+    if first is None:
+        return not_whole(table)
+    return NotWhole(
+        f"{table.dotted_name} is not whole at version {version}: the table was created, or its rebuild began, and its "
+        f"first step committed version {first}. Read version {first}, or a later one"
     )
 
 

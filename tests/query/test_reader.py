@@ -118,8 +118,13 @@ def test_every_version_is_read_as_it_was(world: World) -> None:
         then.refresh()
     with pytest.raises(VersionGone, match="no version 1000"):
         table.as_of_version(1000)
-    with pytest.raises(NotWhole, match="is not whole at version 0"):
+    first = min(world.by_version)
+    with pytest.raises(NotWhole, match=rf"is not whole at version 0: .* its first step committed version {first}"):
         table.as_of_version(0)
+    with pytest.raises(
+        VersionGone, match=rf"no version without records beyond the cut .*: version {first}, its oldest"
+    ):
+        table.as_of_cut({world.topic: {0: 0}})
 
 
 def test_a_time_is_the_newest_version_committed_up_to_it(world: World) -> None:
@@ -160,6 +165,10 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
     cities = reader.table(f"{world.topology.name}.cities")
     with pytest.raises(NameUnknown, match=rf"there is no table 'nothing.here'; the lake has .*{world.table}"):
         reader.table("nothing.here")
+    with pytest.raises(NameUnknown, match=rf"did you mean {world.topology.name}.neighbours\?; the lake has"):
+        reader.table(f"{world.topology.name}.neighbors")
+    with pytest.raises(NameUnknown, match=r"there is no lake at /no/such/lake, so there is no table .a\.b.: name"):
+        Reader("/no/such/lake").table("a.b")
     with pytest.raises(NameUnknown, match="has no column height; it has id, name, city"):
         table.get(1, columns=["height"])
     with pytest.raises(NameUnknown, match=r"has no column nam; did you mean name\?; it has id, name, city"):
@@ -223,6 +232,8 @@ def test_at_least_fails_by_name_when_it_is_not_covered_in_time(world: World) -> 
     assert reader.table(world.table, at_least=Delivered(world.topic, end - 1), timeout=0).count() == len(world.people)
     with pytest.raises(NotCovered, match=rf"{world.topic}/0 up to offset {end} \(it has {end - 1}\) after 0 s"):
         reader.table(world.table, at_least=[Delivered(world.topic, end)], timeout=0)
+    with pytest.raises(NotCovered, match=rf"knows no partition 7 of {world.topic}: it has 0\) after 0 s"):
+        reader.table(world.table, at_least={world.topic: {7: 1}}, timeout=0)
     with pytest.raises(NotCovered, match="is not computed from topic 'other', but from people"):
         reader.table(world.table, at_least={"other": {0: 1}}, timeout=0)
     with pytest.raises(NotCovered, match="was not delivered"):
