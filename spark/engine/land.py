@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from spark.engine.counts import kinds, so_far
-from spark.engine.errors import OffsetsExpired, TopicRecreated
+from spark.engine.errors import OffsetsExpired, TopicRecreated, TopicUnordered
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.log import commit, table
@@ -35,7 +35,8 @@ from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
-from spark.serdes.serde import serde
+from spark.serdes.records import decode, decode_key
+from spark.topology.envelope import CAPTURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -132,12 +133,21 @@ def land(
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
+        TopicUnordered: a Debezium topic with several partitions is declared with `truncate=True`.
         PlanChanged: a landed column is declared with another type, or records with another event time or key.
         NotCommitted: other runs committed first, several times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
     topic, key = f"{ports.kafka.cluster_id()}/{source.topic}", [column.name for column in source.consumed.key]
+
+    envelope = source.consumed.envelope
+    if envelope is not None and envelope.truncate and len(cut[topic].offsets) > 1:
+        raise TopicUnordered(
+            f"topic {source.topic} has {len(cut[topic].offsets)} partitions, and is declared with truncate=True at "
+            f"{source.line}: an event that empties the table has no order among the records of other partitions. Write "
+            f"the table into a topic of one partition, or leave out truncate=True"
+        )
 
     def once() -> Landed | None:
         state = landing.state()
@@ -178,6 +188,7 @@ def land(
                     data_version=state.data_version,
                     floor=was.floor if was.n else {p: o for p, o in start.items() if o > 0},
                     bootstrap=bootstrap,
+                    dropped=was.dropped,
                     release=was.release,
                     gaps=(*was.gaps, *gaps),
                     read_at=now if is_read else was.read_at,
@@ -192,7 +203,7 @@ def land(
                     F.count("_error").alias("errors"),
                     F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
                 )
-                batch = rows if lost is None else rows.unionByName(lost)
+                batch = rows if lost is None else rows.unionByName(lost, allowMissingColumns=True)
                 try:
                     committed = commit.append(batch, landing, position)
                 except PySparkException:
@@ -237,13 +248,14 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
-    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`.
+    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`. Of a Debezium
+    topic also `CAPTURED`, and `_headers` (as raw bytes are).
 
     A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
     key columns are read from the value.
 
     Args:
-        records: the records, with the columns of Spark's Kafka source.
+        records: the records, with the columns of Spark's Kafka source; of a Debezium topic with `headers`.
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
@@ -256,6 +268,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
+        *([F.col("headers").alias("_headers")] if consumed.envelope is not None else []),
     )
     broken = F.col("_error").isNotNull()
     ours = [
@@ -269,8 +282,10 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.when(broken, F.col("_value")).alias("_value"),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
+    if consumed.envelope is not None:
+        ours += [*cols(CAPTURED), F.when(broken, F.col("_headers")).alias("_headers")]
     of_stream = source.kind == "stream"
-    decoded = serde(consumed.format).decode(raw, consumed, key_from_value=of_stream)
+    decoded = decode(raw, consumed, key_from_value=of_stream)
     if not of_stream:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
@@ -290,6 +305,8 @@ def _too_far(at: Column, ahead: int) -> Column:
 def _without_key(consumed: Consumed) -> Column:
     """Return the error of a record of a table whose key, or a part of it, is null; null if none."""
     missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
+    if consumed.envelope is not None:
+        missing &= F.col("_truncated").isNull()  # it changes every row, and has no key
     key = ", ".join(column.name for column in consumed.key)
     reason = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
     return F.when(missing, F.lit(reason))
@@ -419,9 +436,10 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
 
 def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    raw = records.select(F.col("key").alias("_key"), F.lit(None).cast("binary").alias("_value"))
-    alone = replace(consumed, value=(), timestamp=None, again=())
-    return serde(consumed.format).decode(raw, alone).select(*cols([column.name for column in consumed.key]))
+    decoded = decode_key(records.select(F.col("key").alias("_key")), consumed)
+    whole = F.col("_key_error").isNull()
+    fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
+    return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))
 
 
 def _read(
@@ -433,6 +451,7 @@ def _read(
     end: dict[int, int],
 ) -> DataFrame:
     options = dict(kafka.spark_options()) | {
+        "includeHeaders": str(source.consumed.envelope is not None).lower(),
         "assign": json.dumps({source.topic: sorted(end)}),
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
@@ -447,7 +466,12 @@ def _read(
 
 
 def _timestamp(consumed: Consumed) -> Column:
-    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time."""
+    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time.
+
+    Of a Debezium topic it is the time of the change in the database, which a tombstone does not have.
+    """
+    if consumed.envelope is not None:
+        return F.col("_at")
     if consumed.timestamp is None:
         return _records_own()
     types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
@@ -470,5 +494,6 @@ def _names(consumed: Consumed) -> list[str]:
 
 def _schema(session: SparkSession, source: Source) -> StructType:
     """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
-    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    kafka += "headers array<struct<key: string, value: binary>>"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())

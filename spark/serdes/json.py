@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -30,13 +30,13 @@ from spark.topology.errors import Place
 from spark.topology.sql.ddl import fields, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
+    from spark.serdes.part import Part
     from spark.topology.columns import Column
-    from spark.topology.consumed import Consumed
 
 CORRUPT = "_corrupt"
 DECIMAL = re.compile(r"\bdecimal\b\s*(\(|[,>]|$)")
@@ -52,11 +52,10 @@ WRITING = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
-KEY = "the key does not decode as JSON"
-KEY_PLACES = "the key has more decimal places than declared"
-VALUE = "the value does not decode as JSON"
-VALUE_PLACES = "the value has more decimal places than declared"
-DIFFERS = "the value differs from the key"
+REASONS: Final[Mapping[Part, tuple[str, str]]] = {
+    "key": ("the key does not decode as JSON", "the key has more decimal places than declared"),
+    "value": ("the value does not decode as JSON", "the value has more decimal places than declared"),
+}
 
 LEAF = re.compile(
     r"(?:(?<=[:<,])|^)(?:decimal\(\d+,(?P<scale>\d+)\)|timestamp_ntz|timestamp|date|tinyint|float|double)(?=[,>]|$)"
@@ -89,56 +88,34 @@ END = r"\s*[,}\]]"
 """What follows a value in an object or an array. Without it, a UUID may begin with such a number."""
 
 
-def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
-    """Decode records with binary `_key` and `_value`.
+def decode(records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataFrame:
+    """Decode a part of records: see `Serde.decode`."""
+    raw, trimmed, text, parsed = f"_{part}", f"_{part}_trimmed", f"_{part}_text", f"_{part}_parsed"
+    with_text = records.select("*", _trimmed(raw).alias(trimmed)).select("*", _text(raw, trimmed).alias(text))
+    bare = [_scalar(text, columns[0]).alias(_bare(part))] if part == "key" and len(columns) == 1 else []
+    with_fields = with_text.select("*", _object(text, columns).alias(parsed), *bare)
+    fields = [_field(parsed, column) for column in columns]
+    broken, rounded = _broken(text, parsed, columns), _rounded(text, parsed, columns)
+    if bare:
+        [column] = columns
+        is_object = F.startswith(text, F.lit("{"))
+        fields = [F.when(is_object, fields[0]).otherwise(F.col(_bare(part)))]
+        broken = F.when(is_object, broken).otherwise(_bad_scalar(text, _bare(part), column))
+        finer = F.coalesce(_finer(str(column.type), _content(text)), F.lit(False))
+        rounded = F.when(is_object, rounded).otherwise(finer)
+    has_text = F.col(text).isNotNull()
+    reasons = REASONS[part]
+    error = F.when(has_text & broken, _reason(reasons[0], columns)).when(
+        has_text & rounded, _reason(reasons[1], columns)
+    )
+    row = F.struct(*(field.alias(column.name) for field, column in zip(fields, columns, strict=True)))
+    return with_fields.select(
+        *records.columns, F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error")
+    )
 
-    Adds the declared columns in their types (key first), `_deleted` and `_error`. With `key_from_value`, a column that
-    is missing in the key is read from the value, if it is declared there too. If `_error` is set, the declared columns
-    are null, since the fields of a broken record may have any value. The columns of `records` begin with an
-    underscore, so that they never collide with a user's column.
-    """
-    trimmed = records.select("*", _trimmed("_key").alias("_kt"), _trimmed("_value").alias("_vt"))
-    texts = trimmed.select("*", _text("_key", "_kt").alias("_k"), _text("_value", "_vt").alias("_v"))
-    bare, value = len(consumed.key) == 1, consumed.value + consumed.again
-    parsed = texts.select(
-        "*",
-        _object("_k", consumed.key).alias("_ko"),
-        _object("_v", value).alias("_vo"),
-        *([_scalar(consumed.key[0]).alias("_ks")] if bare else []),
-    )
-    key = [_field("_ko", column) for column in consumed.key]
-    bad_key = _broken("_k", "_ko", consumed.key)
-    if bare:
-        is_object = F.startswith("_k", F.lit("{"))
-        key = [F.when(is_object, key[0]).otherwise(F.col("_ks"))]
-        bad_key = F.when(is_object, bad_key).otherwise(_bad_scalar(consumed.key[0]))
-    rounded_key = _rounded("_k", "_ko", consumed.key)
-    if bare:
-        finer = F.coalesce(_finer(str(consumed.key[0].type), _content()), F.lit(False))
-        rounded_key = F.when(is_object, rounded_key).otherwise(finer)
-    has_key, has_value = F.col("_k").isNotNull(), F.col("_v").isNotNull()
-    error = (
-        F.when(has_key & bad_key, _reason(KEY, consumed.key))
-        .when(has_key & rounded_key, _reason(KEY_PLACES, consumed.key))
-        .when(has_value & _broken("_v", "_vo", value), _reason(VALUE, value))
-        .when(has_value & _rounded("_v", "_vo", value), _reason(VALUE_PLACES, value))
-        .when(has_key & has_value & _differs(consumed, key), _reason(DIFFERS, consumed.again))
-    )
-    if key_from_value:
-        again = {column.name.lower(): _field("_vo", column) for column in consumed.again}
-        key = [
-            F.coalesce(field, again[column.name.lower()]) if column.name.lower() in again else field
-            for field, column in zip(key, consumed.key, strict=True)
-        ]
-    with_error = parsed.withColumn("_error", error)
-    decoded = F.col("_error").isNull()
-    return with_error.select(
-        *records.columns,
-        *(F.when(decoded, field).alias(column.name) for field, column in zip(key, consumed.key, strict=True)),
-        *(F.when(decoded, _field("_vo", column)).alias(column.name) for column in consumed.value),
-        F.col("_v").isNull().alias("_deleted"),
-        "_error",
-    )
+
+def _bare(part: Part) -> str:
+    return f"_{part}_bare"
 
 
 def _trimmed(name: str) -> Expression:
@@ -190,7 +167,7 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         first == F.length(text)
     )  # to count characters takes as long as a search
     plain = is_last & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
-    one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    one_value = is_one_value(F.col(text))
     fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
     misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
     return ~(
@@ -202,6 +179,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         & F.is_valid_utf8(text)  # Spark replaces invalid bytes by a replacement character
         & F.when(plain, True).otherwise(one_value)
     )
+
+
+def is_one_value(text: Expression) -> Expression:
+    """True if a text is one JSON value, with nothing behind it."""
+    return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
 
 
 def _fits(text: str, value: Expression, column: Column) -> Expression:
@@ -290,13 +272,6 @@ def _finer(kind: str, written: Expression) -> Expression:
     return F.lit(False)
 
 
-def _differs(consumed: Consumed, key: list[Expression]) -> Expression:
-    """True if the value holds another key than the key; a null or missing field does not count."""
-    of_key = dict(zip((column.name.lower() for column in consumed.key), key, strict=True))
-    found = [_field("_vo", column) != of_key[column.name.lower()] for column in consumed.again]
-    return F.coalesce(_some(found), F.lit(False))
-
-
 def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     """True if a decimal or a time is finer than its type. Spark cuts excess digits, so two keys could become one."""
     found = []
@@ -338,25 +313,25 @@ def _field(parsed: str, column: Column) -> Expression:
     return field.try_cast("tinyint") if column.type == "tinyint" else field
 
 
-def _content() -> Expression:
+def _content(text: str) -> Expression:
     """The text of a key that is no object: the content of a JSON string, or the text itself; null if it is invalid."""
-    array = F.concat(F.lit("["), "_k", F.lit("]"))
+    array = F.concat(F.lit("["), text, F.lit("]"))
     string = F.when(F.json_array_length(array) == 1, F.get_json_object(array, "$[0]"))
-    text = F.when(F.startswith("_k", F.lit('"')), string).otherwise(F.col("_k"))
-    return F.when(F.is_valid_utf8("_k"), text)
+    content = F.when(F.startswith(text, F.lit('"')), string).otherwise(F.col(text))
+    return F.when(F.is_valid_utf8(text), content)
 
 
-def _scalar(column: Column) -> Expression:
+def _scalar(text: str, column: Column) -> Expression:
     """A key that is no object, in its type; null if it has no value of that type."""
-    return _content().try_cast(str(column.type))
+    return _content(text).try_cast(str(column.type))
 
 
-def _bad_scalar(column: Column) -> Expression:
+def _bad_scalar(text: str, bare: str, column: Column) -> Expression:
     """True if a key that is no object is not of its type."""
-    kind, value = str(column.type), F.col("_ks")
+    kind, value = str(column.type), F.col(bare)
     bad = value.isNull()
     if kind == "date" or kind in TIMES:
-        bad |= ~_has_a_year(value) | F.coalesce(_misread(kind, _content()), F.lit(False))
+        bad |= ~_has_a_year(value) | F.coalesce(_misread(kind, _content(text)), F.lit(False))
     return bad
 
 
@@ -374,7 +349,7 @@ def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
     return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
 
 
-def encode_value(columns: tuple[str, ...]) -> Expression:
+def encode_value(rows: DataFrame, columns: tuple[str, ...]) -> Expression:  # noqa: ARG001  # as every serde
     """A row's value as JSON text; never null."""
     return _encoded(columns) if columns else F.lit("{}")
 
@@ -383,12 +358,12 @@ def _encoded(columns: Iterable[str]) -> Expression:
     return F.to_json(F.struct(*(F.col(quoted(name)).alias(published_name(name)) for name in columns)), WRITING)
 
 
-def to_bytes(part: object) -> bytes:
+def to_bytes(part: object, columns: tuple[Column, ...]) -> bytes:  # noqa: ARG001  # as every serde
     """A Python value as JSON text."""
     return json.dumps(part).encode()
 
 
-def from_bytes(part: bytes) -> object:
+def from_bytes(part: bytes, columns: tuple[Column, ...]) -> object:  # noqa: ARG001  # as every serde
     """JSON text as a Python value; a number with a fraction is a Decimal."""
     value: object = json.loads(part, parse_float=Decimal)
     return value

@@ -4,52 +4,56 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark.serdes import json
+from spark.serdes import json, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
 
-    from spark.topology.consumed import Consumed
+    from spark.serdes.part import Part
+    from spark.topology.columns import Column
 
 
 class Serde(Protocol):
     """A format of keys and values. A module implements it with its functions."""
 
-    def decode(self, records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
-        """Decode bytes to columns.
+    def decode(self, records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataFrame:
+        """Decode one part of records.
 
         Args:
-            records: binary `_key` and `_value`, and other columns whose names begin with an underscore.
-            consumed: the declared columns.
-            key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
+            records: a binary column `_key` or `_value`, by the part, and other columns whose names begin with an
+                underscore.
+            part: the part to decode.
+            columns: the declared columns of the part.
 
         Returns:
-            The columns of `records`; the columns of the key and of the value, in their declared types; `_deleted`
-            (boolean), true if there is no value; `_error` (string), what does not decode, or null. If `_error` is set,
-            every declared column is null. One row for every record: a serde drops no record and raises no error.
+            The columns of `records`; `_key_row` or `_value_row`, a struct of the declared columns in their types, or
+            null if the record has no such part; `_key_error` or `_value_error` (string), what does not decode, or
+            null. If the error is set, the fields may have any value. One row for every record: a serde drops no record
+            and raises no error.
         """
 
-    def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Column:
+    def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Expression:
         """The key of each row, as a string or binary column; null if every column of the key is null."""
 
-    def encode_value(self, columns: tuple[str, ...]) -> Column:
+    def encode_value(self, rows: DataFrame, columns: tuple[str, ...]) -> Expression:
         """The value of each row, with its columns by name, as a string or binary column; never null."""
 
-    def to_bytes(self, part: object) -> bytes:
-        """A key or a value as bytes, from a Python value that a test pipes.
+    def to_bytes(self, part: object, columns: tuple[Column, ...]) -> bytes:
+        """A key or a value of these columns as bytes, from a Python value that a test pipes.
 
         Raises:
             TypeError: the format has no such value.
             ValueError: the same.
         """
 
-    def from_bytes(self, part: bytes) -> object:
-        """A key or a value as a Python value, for a test that reads a topic."""
+    def from_bytes(self, part: bytes, columns: tuple[Column, ...]) -> object:
+        """A key or a value of these columns as a Python value, for a test that reads a topic."""
 
 
-SERDES: Final[Mapping[str, Serde]] = {"json": json}
+SERDES: Final[Mapping[str, Serde]] = {"json": json, "kafka": kafka}
 """Serdes by the name of their format, which `Consumed` and `Produced` hold."""
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark.testing.topics import Duration, TestRecord, Timestamp
     from spark.testing.worlds import Emitted, Row, Stored
+    from spark.topology.columns import Column
     from spark.topology.topology import Topology
 
 FRAME = 20_000
@@ -89,18 +90,18 @@ class TopologyTestDriver:
 
         Args:
             topic: one of the topology's topics, or the name of a read-only table.
-            key: a value that JSON can hold, or bytes, sent unchanged; None for a record without a key.
+            key: a value that the topic's format can hold, or bytes, sent unchanged; None for a record without a key.
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
             partition: the partition's number.
-            headers: text, bytes or None by name. No format reads them.
+            headers: text, bytes or None by name. Only `Consumed.debezium` reads them.
 
         A record that does not decode is an error. Bytes, which may be anything, and a record without a key are not:
         they go into quarantine, as they do when they land.
 
         Raises:
             TopologyError: the topology has no such topic; the timestamp or partition is no valid number; a header is
-                no text; JSON cannot hold the key or value; or they do not have their declared types.
+                no text; the format cannot hold the key or value; or they do not have their declared types.
         """
         place = Place(f"pipe({topic!r})", user_line())
         source = self._source(topic, place)
@@ -112,16 +113,17 @@ class TopologyTestDriver:
         for name, text in (headers or {}).items():
             if not isinstance(name, str) or not isinstance(text, str | bytes | None):
                 raise place.mistake(f"the header {name!r} is {text!r}", "write text, bytes or None, by a name")
-        try:
-            sent = _bytes(source, key), _bytes(source, value)
-        except (TypeError, ValueError) as error:
-            raise place.mistake(
-                f"{source.consumed.format.upper()} cannot hold it: {error}", "write decimals and times as text"
-            ) from None
+        consumed = source.consumed
+        parts = (consumed.key_format, key, consumed.key), (consumed.format, value, consumed.value + consumed.again)
+        sent = [_bytes(*part, place) for part in parts]
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
-        names = ("key", "value", "topic", "partition", "offset", "timestamp")
-        record: Row = dict(zip(names, (*sent, topic, partition, offset, timestamp), strict=True))
+        names = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+        pairs = [
+            {"key": name, "value": text.encode() if isinstance(text, str) else text}
+            for name, text in (headers or {}).items()
+        ]
+        record: Row = dict(zip(names, (*sent, topic, partition, offset, timestamp, pairs), strict=True))
         on_purpose = key is None or isinstance(key, bytes) or isinstance(value, bytes)
         piped = Piped(source, record, place.line, None if on_purpose else place)
         if not on_purpose and not surely_decodes(source, key, value, timestamp, self._ahead):
@@ -373,5 +375,11 @@ def _own_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def _bytes(source: Source, part: object) -> bytes | None:
-    return part if part is None or isinstance(part, bytes) else serde(source.consumed.format).to_bytes(part)
+def _bytes(format_: str, part: object, columns: tuple[Column, ...], place: Place) -> bytes | None:
+    if part is None or isinstance(part, bytes):
+        return part
+    try:
+        return serde(format_).to_bytes(part, columns)
+    except (TypeError, ValueError) as error:
+        do = "pipe values of the declared types; in JSON, decimals and times are text"
+        raise place.mistake(f"{format_.upper()} cannot hold it: {error}", do) from None

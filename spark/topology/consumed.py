@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Final, get_args
 
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
+from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
+from spark.topology.formats import check_held, check_key_format
 from spark.topology.sql.ddl import parse_columns
 from spark.topology.sql.expressions import column_named
 
@@ -16,6 +19,8 @@ _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
 _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, not as parts of names
 # A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
+_DEBEZIUM_FORMATS: Final = ("json", "json_with_schemas", "avro")
+_TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
 
 
 @checks_calls
@@ -23,7 +28,8 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
-    `again` are the columns that key and value both have. They are columns of the key, and their values must be equal.
+    `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
+    They are columns of the key, and their values must be equal. `envelope` is the form of a Debezium topic.
     """
 
     format: str
@@ -31,6 +37,8 @@ class Consumed:
     value: tuple[Column, ...]
     timestamp: str | None = None
     again: tuple[Column, ...] = ()
+    key_format: str = "json"
+    envelope: Envelope | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -38,22 +46,96 @@ class Consumed:
         return self.key + self.value
 
     @staticmethod
-    def json(*, key: str, value: str, timestamp: str | None = None) -> Consumed:
-        """JSON in key and value.
+    def json(*, key: str, value: str, timestamp: str | None = None, key_format: str = "json") -> Consumed:
+        """JSON in key and value, or only in the value.
 
         Args:
             key: the key's columns, such as "order_id bigint".
             value: the value's columns, such as "amount decimal(12,2)". It may repeat columns of the key with the same
                 type; a record in which key and value differ goes into quarantine.
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "json", or "kafka" for what Kafka's own serializers write.
 
         Raises:
-            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key.
+            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format of
+                the key cannot hold it.
         """
-        place = Place("Consumed.json", user_line())
-        consumed = _declared("json", key, value, timestamp, place)
-        _check_json_maps(consumed.value, replace(place, columns={"key": consumed.key, "value": consumed.value}))
-        return consumed
+        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()))
+
+    @staticmethod
+    def kafka(*, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka") -> Consumed:
+        """What Kafka's own serializers write, in key and value, or only in the value: one column each.
+
+        The type of a column says which serializer it was: smallint, int, bigint, float, double and boolean are those of
+        Short, Integer, Long, Float, Double and Boolean, string is StringSerializer and UUIDSerializer, binary is
+        ByteArraySerializer. A record without a value is a tombstone; a text or a binary of length 0 is a value.
+
+        Args:
+            key: the key's column, such as "user_id bigint".
+            value: the value's column, such as "line string".
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "kafka", or "json".
+
+        Raises:
+            TopologyError: the text is no DDL, or declares several columns, or one of a type without a serializer.
+        """
+        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()))
+
+    @staticmethod
+    def debezium(
+        *,
+        key: str,
+        value: str,
+        format: str = "json",
+        truncate: bool = False,
+        time_unit: str | None = None,
+        placeholder: str = PLACEHOLDER,
+        flattened: bool = False,
+    ) -> Consumed:
+        """The changes of a database table, as a Debezium connector writes them: the table is the database's table.
+
+        A row is the state after the newest event of its key (`after`). An event that deletes, and a tombstone, delete
+        it. The event time is the time of the change in the database (`source.ts_ms`). A value that an event leaves out,
+        because the database did not log it, is that of the newest earlier event that has it.
+
+        Args:
+            key: the columns of the table's primary key, such as "order_id bigint".
+            value: the other columns that are wanted, such as "amount decimal(12,2)". It may repeat columns of the key.
+            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas" or "avro".
+            truncate: whether an event that empties the table (`TRUNCATE`, which the connector skips unless
+                `skipped.operations` is changed) is applied. The topic must have one partition: the event has no key, so
+                it has no order among the records of other partitions. If False, such an event goes into quarantine.
+            time_unit: "milliseconds", "microseconds" or "nanoseconds": the unit of timestamps that are numbers in JSON
+                without schemas, which does not say it. Without it, such a record goes into quarantine. The connector
+                writes microseconds for a `timestamp`, milliseconds for a `timestamp(3)` or if `time.precision.mode` is
+                "connect".
+            placeholder: the connector's `unavailable.value.placeholder`.
+            flattened: whether the transformation `ExtractNewRecordState` has removed the envelope. The value is the row
+                then. It is deleted by a tombstone, or if `__deleted` is "true" or `__op` is "d"; the event time is
+                `__source_ts_ms` if the record has it, and the timestamp of the Kafka record if not.
+
+        Raises:
+            TopologyError: as `Consumed.json`; or there is no such format or unit.
+        """
+        place = Place("Consumed.debezium", user_line())
+        if format not in _DEBEZIUM_FORMATS:
+            raise place.mistake(f"format is {format!r}", 'write "json", "json_with_schemas" or "avro"')
+        if format == "avro":
+            do = 'write format="json" or "json_with_schemas", by the converters of the connector'
+            raise place.mistake("Debezium envelopes in Avro are not read yet", do)
+        for name, flag in (("truncate", truncate), ("flattened", flattened)):
+            if not isinstance(flag, bool):
+                raise place.mistake(f"{name} is {flag!r}", "write True or False")
+        unit = next((one for one in _TIME_UNITS if one == time_unit), None)
+        if time_unit is not None and unit is None:
+            units = ", ".join(f'"{one}"' for one in _TIME_UNITS)
+            raise place.mistake(f"time_unit is {time_unit!r}", f"write one of {units}, or leave it out")
+        if not isinstance(placeholder, str) or not placeholder:
+            do = "write the connector's unavailable.value.placeholder, or leave it out"
+            raise place.mistake(f"placeholder is {placeholder!r}", do)
+        consumed = _declared("json", key, value, None, "json", place)
+        schemas = format == "json_with_schemas"
+        return replace(consumed, envelope=Envelope(schemas, flattened, truncate, unit, placeholder))
 
 
 @checks_calls
@@ -68,7 +150,7 @@ class Versioned:
     history: str
 
 
-def _declared(format_: str, key: str, value: str, timestamp: str | None, place: Place) -> Consumed:
+def _declared(format_: str, key: str, value: str, timestamp: str | None, key_format: object, place: Place) -> Consumed:
     """The declared columns, checked by the rules for every format."""
     keys = parse_columns(key, replace(place, node=f"{place.node} key"))
     values = parse_columns(value, replace(place, node=f"{place.node} value"))
@@ -77,9 +159,12 @@ def _declared(format_: str, key: str, value: str, timestamp: str | None, place: 
     check_key(keys, place)
     _check_same_types(keys, values, place)
     check_comparable(only_value, place)
+    of_key = check_key_format(key_format, place)
+    check_held(of_key, "key", keys, place)
+    check_held(format_, "value", values, place)
     time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)
     again = tuple(column for column in values if column not in only_value)
-    return Consumed(format_, keys, only_value, time, again)
+    return Consumed(format_, keys, only_value, time, again, of_key)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:
@@ -99,15 +184,6 @@ def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
         if _NO_EQUALITY.search(inside):
             what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant or a nested map"
             raise place.mistake(what, f"make {column.name} a string with the JSON text, or a struct")
-
-
-def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
-    """Refuse maps whose keys are not strings."""
-    for column in columns:
-        kind = column.type or ""
-        if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a JSON object are strings"
-            raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 
 def _check_same_types(keys: tuple[Column, ...], values: tuple[Column, ...], place: Place) -> None:

@@ -113,20 +113,23 @@ def _version(path: str, name: str) -> int:
     return state.data_version
 
 
-def _changes(session: SparkSession, path: str, before: int, after: int) -> DataFrame:
+def _changes(session: SparkSession, path: str, key: str, before: int, after: int) -> DataFrame:
+    """One row of the change feed for each key: a row that was replaced is a delete and an insert in it."""
     feed = (
         session.read.option("readChangeFeed", "true")
         .option("startingVersion", before + 1)
         .option("endingVersion", after)
     )
-    return feed.format("delta").load(path).where("_change_type <> 'update_preimage'")
+    found = feed.format("delta").load(path).where("_change_type <> 'update_preimage'")
+    newest = F.max_by(F.struct("*"), F.struct("_commit_version", F.col("_change_type") != "delete"))
+    return found.groupBy(key).agg(newest.alias("_newest")).select("_newest.*")
 
 
 def orders_by_hand(
     session: SparkSession, tables: dict[str, str], before: dict[str, int], after: dict[str, int]
 ) -> DataFrame:
     """The rows to merge after orders changed; `gone` where none is left."""
-    changed = _changes(session, tables["orders"], before["orders"], after["orders"]).alias("o")
+    changed = _changes(session, tables["orders"], "order_id", before["orders"], after["orders"]).alias("o")
     customers = session.read.format("delta").load(tables["customers"]).alias("c")
     return customers.join(F.broadcast(changed), F.expr("o.customer_id = c.customer_id"), "right_outer").selectExpr(
         "o.* EXCEPT (_change_type, _commit_version, _commit_timestamp, _timestamp)",
@@ -141,7 +144,7 @@ def customers_by_hand(
     session: SparkSession, tables: dict[str, str], before: dict[str, int], after: dict[str, int]
 ) -> DataFrame:
     """The rows to merge after customers changed; `gone` where none is left."""
-    changed = _changes(session, tables["customers"], before["customers"], after["customers"]).alias("c")
+    changed = _changes(session, tables["customers"], "customer_id", before["customers"], after["customers"]).alias("c")
     orders = session.read.format("delta").load(tables["orders"]).alias("o")
     return orders.join(F.broadcast(changed), F.expr("o.customer_id = c.customer_id")).selectExpr(
         "o.* EXCEPT (_timestamp)",

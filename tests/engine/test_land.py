@@ -244,7 +244,7 @@ def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(
         with pytest.raises(PlanChanged, match=re.escape(differ)):
             lake.land_all(Ports(NoEngine(), ports.lakehouse, ports.kafka), topology)
     written = lake.state(ports, first, first.sources[0].landing)
-    other = replace(first.sources[0], consumed=replace(first.sources[0].consumed, format="text"))
+    other = replace(first.sources[0], consumed=replace(first.sources[0].consumed, format="text", key_format="text"))
     with pytest.raises(PlanChanged, match=re.escape("- format in json\n+ format in text")):
         check_landing("landing", written, other)
     assert lake.versions(ports, first, first.sources[0].landing) == 1

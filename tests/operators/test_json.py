@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.serdes.json import decode, encode_key, encode_value
+from spark.serdes.json import encode_key, encode_value
+from spark.serdes.records import decode
 from spark.topology import Consumed
 
 if TYPE_CHECKING:
@@ -474,7 +475,7 @@ def returned(consumed: Consumed, rows: DataFrame) -> tuple[list[Row], list[Row]]
     key = tuple(column.name for column in consumed.key)
     text = typed.select(
         encode_key(typed, key).cast("binary").alias("_key"),
-        encode_value(tuple(column.name for column in consumed.value)).cast("binary").alias("_value"),
+        encode_value(typed, tuple(column.name for column in consumed.value)).cast("binary").alias("_value"),
     )
     back = decode(text, consumed)
     assert back.where("_error IS NOT NULL OR _deleted").collect() == []
@@ -513,4 +514,4 @@ def test_equal_keys_are_equal_bytes(session: SparkSession) -> None:
 
 
 def test_a_row_of_a_key_alone_is_no_tombstone(session: SparkSession) -> None:
-    assert [row[0] for row in session.range(1).select(encode_value(())).collect()] == ["{}"]
+    assert [row[0] for row in session.range(1).select(encode_value(session.range(1), ())).collect()] == ["{}"]

@@ -35,7 +35,10 @@ def landing_definition(source: Source) -> dict[str, str]:
     time = f"of {consumed.timestamp}" if consumed.timestamp is not None else "of Kafka's record"
     kind = "of a stream, whose keys may be null" if stream else "of a table, whose keys are whole"
     key = ", ".join(column.name for column in consumed.key)
-    return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: f"in {consumed.format}"}
+    one = consumed.key_format == consumed.format
+    form = f"in {consumed.format}" if one else f"in {consumed.key_format} (key) and {consumed.format} (value)"
+    form += "" if consumed.envelope is None else f", {consumed.envelope}"
+    return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: form}
 
 
 def check_landing(name: str, state: State, source: Source) -> None:

@@ -1,0 +1,74 @@
+"""Records to columns: the parts of a record, each decoded by the serde of its format, and compared with each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from spark.serdes import debezium
+from spark.serdes.serde import serde
+from spark.topology.envelope import CAPTURED
+from spark.topology.sql.ddl import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from spark.serdes.part import Part
+    from spark.topology.columns import Column
+    from spark.topology.consumed import Consumed
+
+DIFFERS = "the value differs from the key"
+
+
+def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
+    """Decode records.
+
+    Args:
+        records: binary `_key` and `_value`, and other columns whose names begin with an underscore, so that they never
+            collide with a user's column.
+        consumed: the declared columns and their formats.
+        key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
+
+    Returns:
+        The columns of `records`; the columns of the key and of the value, in their declared types; `_deleted`
+        (boolean), true if there is no value; `_error` (string), what does not decode, or null. If `_error` is set,
+        every declared column is null, since the fields of a broken record may have any value. One row for every record.
+        Of a Debezium topic also `_at` (timestamp), the time of the change in the database, and `CAPTURED`.
+    """
+    if consumed.envelope is not None:
+        parsed = debezium.decode(records, consumed, consumed.envelope)
+    else:
+        with_key = serde(consumed.key_format).decode(records, "key", consumed.key)
+        parsed = serde(consumed.format).decode(with_key, "value", consumed.value + consumed.again)
+    again = {column.name.lower(): _field("value", column) for column in consumed.again}
+    key = {column.name.lower(): _field("key", column) for column in consumed.key}
+    differs = F.greatest(F.lit(False), F.lit(False), *(again[name] != key[name] for name in again))  # skips nulls
+    names = ", ".join(f"{column.name} {column.type}" for column in consumed.again)
+    difference = F.when(differs, F.lit(f"{DIFFERS} ({names})"))
+    with_error = parsed.withColumn("_error", F.coalesce("_key_error", "_value_error", difference))
+    decoded = F.col("_error").isNull()
+    columns = [
+        (F.coalesce(key[name], again[name]) if key_from_value and name in again else key[name], column.name)
+        for name, column in zip(key, consumed.key, strict=True)
+    ]
+    columns += [(_field("value", column), column.name) for column in consumed.value]
+    return with_error.select(
+        *records.columns,
+        *(F.when(decoded, field).alias(name) for field, name in columns),
+        (F.col("_value_row").isNull() & F.col("_value_error").isNull()).alias("_deleted"),
+        "_error",
+        *(("_at", *CAPTURED) if consumed.envelope is not None else ()),
+    )
+
+
+def decode_key(records: DataFrame, consumed: Consumed) -> DataFrame:
+    """Decode the keys of records: the columns of `records`, `_key_row` and `_key_error`, as of a serde."""
+    if consumed.envelope is not None:
+        return debezium.decode_key(records, consumed, consumed.envelope)
+    return serde(consumed.key_format).decode(records, "key", consumed.key)
+
+
+def _field(part: Part, column: Column) -> Expression:
+    return F.col(f"_{part}_row.{quoted(column.name)}")
