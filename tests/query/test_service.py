@@ -21,7 +21,9 @@ from click.testing import CliRunner
 
 from dagster_project import render
 from dagster_project.cli import main
-from dagster_project.service import Limits
+from dagster_project.service import STATUS, Limits
+from spark.query.errors import PackageMissing, QueryError
+from tests.docs.pages import DOCS
 from tests.query.world import BASE, MINUTE, PEOPLE, World
 from tests.support import lake
 from tests.support.lake import Record, send
@@ -178,6 +180,7 @@ REFUSED: list[tuple[str, Query, int, str, str]] = [
     ("{path}/windows", {}, 400, "QueryUnsupported", "has no windows"),
     ("{path}/get_as_of", {"key": 1, "when": "2026-01-01"}, 400, "QueryUnsupported", "is not a versioned table"),
     ("{path}/count", {"as_of_version": 1000}, 410, "VersionGone", "has no version 1000"),
+    ("{path}/count", {"as_of_version": 0}, 503, "NotWhole", "its first step committed version"),
     ("{path}/count", {"as_of_timestamp": "noon"}, 400, "QueryError", "write a time as in"),
     ("{path}/count", {"as_of_cut": "noon"}, 400, "QueryError", "noon is no cut: write it as answers have it"),
     ("{path}/count", {"as_of_version": 1, "as_of_timestamp": "2026-01-01"}, 400, "QueryError", "pass one"),
@@ -207,8 +210,15 @@ def test_an_error_has_a_status_a_name_and_a_message(
     assert set(answer) == {"name", "message"}
 
 
-def test_a_table_before_its_first_step_and_a_broken_log_have_a_status(world: World, lakehouse: Lakehouse) -> None:
-    """The table of a new topology: created by nobody yet, then with a log that is no log."""
+def test_the_page_has_the_status_of_every_error() -> None:
+    rows = re.findall(r"^\| (\d{3}) \| (.*) \|$", (DOCS / "queries.md").read_text(), re.MULTILINE)
+    for kind in (*STATUS, *QueryError.__subclasses__()):
+        if kind is not PackageMissing:  # no query of the service needs a package
+            status = next(one for above, one in STATUS.items() if issubclass(kind, above))
+            assert kind.__name__ in next(names for code, names in rows if int(code) == status)
+
+
+def test_a_broken_log_a_broken_body_and_a_wrong_method_have_a_status(world: World, lakehouse: Lakehouse) -> None:
     broken = f"{lakehouse.table('', '').rstrip('/')}/broken-{world.topic}/t/_delta_log"
     os.makedirs(broken)
     with open(f"{broken}/00000000000000000000.json", "w") as log:
