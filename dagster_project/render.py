@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from spark.query.history import History
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+SHORT = 3  # lines of a refusal that `status` shows in full
 
 COLOURS = {"stepped": "green", "landed": "green", "published": "green", "waiting": "yellow"}
 
@@ -231,9 +234,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
 
 
 def _short(refusal: str) -> str:
-    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows all lines."""
-    lines = refusal.splitlines()
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    """A refusal on one line. Of a long one, what is refused and what to do: the step itself shows all lines."""
+    lines = [line.strip() for line in refusal.splitlines()]
+    return "; ".join(lines) if len(lines) <= SHORT else f"{lines[0]} {lines[-1]}"
 
 
 def _begun(begun: Mapping[str, int]) -> list[str]:
@@ -471,9 +474,29 @@ def _cell(value: object) -> str:
 
 def to_json(value: object) -> Json:
     """A frozen value as JSON; a value that JSON has no type for becomes text."""
-    converted: Json = json.loads(json.dumps(value, default=_jsonable))
+    converted: Json = json.loads(json_text(value))
     return converted
 
 
+def json_text(value: object) -> str:
+    """The text of a value as JSON. What JSON has no type for becomes text: bytes in hexadecimal, and `NaN`."""
+    try:
+        return json.dumps(value, default=_jsonable, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # NaN, or an infinity: JSON has none
+        return json.dumps(_without_nan(json.loads(json.dumps(value, default=_jsonable))), separators=(",", ":"))
+
+
+def _without_nan(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _jsonable(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -12,7 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from spark.engine.counts import counted, table_counts
-from spark.engine.errors import FormatUnknown, InputChanged, LogBroken, PlanChanged, PositionLost
+from spark.engine.errors import FormatUnknown, InputChanged, LeaderMissing, LogBroken, PlanChanged, PositionLost
+from spark.engine.inputs.pin import check_missing
 from spark.engine.land import capture, written
 from spark.engine.log.definition import added_columns
 from spark.engine.log.landing_definition import check_landing
@@ -351,14 +352,17 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State |
     """Why the next landing or step is refused, as far as definitions show; None if it is not."""
     try:
         if not name.startswith(LANDING):
-            check_leaders(lakehouse, topology, topology.table(name))
+            target = topology.table(name)
+            for scan in target.inputs:
+                check_missing(topology, target, StoredTable.of(lakehouse, topology.name, scan.table), scan.table)
+            check_leaders(lakehouse, topology, target)
         if state is None:
             return None
         if name.startswith(LANDING):
             check_landing(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
         else:
             added_columns(lakehouse, topology, topology.table(name), state)
-    except PlanChanged as error:
+    except (PlanChanged, LeaderMissing) as error:
         return str(error)
     except (PositionLost, LogBroken):  # an input's error: the input's status has `log_error` itself
         return None
