@@ -211,6 +211,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
         *(f"{count} versions behind {name}" for name, count in status.leader_lag.items() if count),
         "lacks records that an input has decoded again; the next tick adds them" if status.redecoded else "",
         describe_first_offsets(topic, status.first_offsets),
+        "event time is the time of arrival: message.timestamp.type of the topic is LogAppendTime"
+        if status.arrival_time
+        else "",
     ]
     if status.counted is not None:
         notes += [f"wrong: {mismatch}" for mismatch in status.counted.wrong]
@@ -331,6 +334,7 @@ def raw_record_lines(record: RawRecord, limit: int) -> list[str]:
         lines += [] if raw is None else _dump(raw[:limit])
         if raw is not None and len(raw) > limit:
             lines.append(f"    {len(raw) - limit} more bytes: --bytes, or --json for all of them")
+    lines += [f"  header {printable(name)}: {printable(str(text))}" for name, text in record.headers]
     return [escape(line) for line in lines]
 
 
@@ -413,6 +417,7 @@ def status_json(status: TableStatus) -> Json:
         "in_transactions": {**status.in_transactions},
         "gaps": to_json(status.gaps),
         "first_offsets": _first_offsets(status),
+        "arrival_time": status.arrival_time,
         "counted": to_json(status.counted),
         "taken": to_json(status.taken),
         "metrics": {} if state is None else {**metrics(state.position)},

@@ -86,7 +86,8 @@ class TableStatus:
     were not counted. `is_leader` is true for a table of another topology, which is shown because tables of this one
     read it. `leader_lag` are, by leader, the versions with changed rows that the table does not have. `taken` are the
     counts of a topic's table that has all landed records; None for other tables. `bootstrap` is the progress of a
-    landing that no table reads yet.
+    landing that no table reads yet. `arrival_time` is true for a landing whose event time is the record's timestamp, if
+    the topic replaces that with the time of arrival (`message.timestamp.type=LogAppendTime`).
     """
 
     table: str
@@ -107,6 +108,7 @@ class TableStatus:
     is_leader: bool = False
     leader_lag: dict[str, int] = field(default_factory=dict)
     bootstrap: Bootstrap | None = None
+    arrival_time: bool = False
 
     @property
     def first_offsets(self) -> dict[int, int]:
@@ -186,6 +188,21 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
         return status
 
     return [with_count(status) for status in uncounted]
+
+
+def with_arrival_time(kafka: Kafka, topology: Topology, states: list[TableStatus]) -> list[TableStatus]:
+    """The same states, with `arrival_time` of landings, as far as the topics' configuration may be read.
+
+    Raises:
+        KafkaUnavailable: no broker answers.
+    """
+    arrival = {
+        source.landing
+        for source in topology.sources
+        if source.consumed.timestamp is None
+        and (kafka.topic_config(source.topic) or {}).get("message.timestamp.type") == "LogAppendTime"
+    }
+    return [replace(status, arrival_time=status.table in arrival) for status in states]
 
 
 def observe(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[TableStatus]]:
