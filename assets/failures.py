@@ -7,11 +7,11 @@ from pyspark.errors.exceptions.base import RetriesExceeded
 from resources.java import JavaNotFound
 from resources.kafka_options import Untranslatable
 from resources.process import ServerFailed
-from spark.engine.errors import EngineError, NotCommitted
+from spark.engine.errors import EngineError, NotCommitted, RegistryUnavailable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
 
-TRANSIENT = (KafkaUnavailable, NotCommitted, ServerFailed, RetriesExceeded)
-"""A leader election, a faster writer, an engine that restarts."""
+TRANSIENT = (KafkaUnavailable, NotCommitted, RegistryUnavailable, ServerFailed, RetriesExceeded)
+"""A leader election, a faster writer, a registry or an engine that restarts."""
 
 PERMANENT = (EngineError, TopicMissing, JavaNotFound, Untranslatable)
 """The user must act."""

@@ -27,14 +27,18 @@ from pydantic_settings import (
 from pydantic_settings.sources.utils import parse_env_vars
 
 from resources.embedded_kafka import EmbeddedKafka
+from resources.embedded_registry import EmbeddedRegistry
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
+from resources.registry import Registry
 from resources.tidetable import Tidetable
 from spark.engine.ports import Ports
 from spark.topology.errors import did_you_mean
 
 REMOTE = re.compile(r"sc://[^/:;@\s]+(:\d{1,5})?(/(;[^\s]*)?)?")
+
+REGISTRY = re.compile(r"https?://[^/:@\s]+(:\d{1,5})?(/[^@\s]*)?")
 
 SCHEMES = ("s3a", "s3", "gs", "abfs", "abfss", "az", "hdfs", "file")
 """URL schemes of lakes. With any other one, the reader without Spark finds no table, and gives no reason."""
@@ -49,6 +53,12 @@ PUBLIC = ("use_ssl", "user_id", "user_agent", "session_id")
 
 USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 """A user name with a password, in a URL."""
+
+SECRETS = ("schema_registry_basic_auth", "schema_registry_token")
+"""Settings that are secrets."""
+
+FILES = ("expectations", "schema_registry_ca", "schema_registry_certificate", "schema_registry_key")
+"""Settings that are paths."""
 
 REFERENCE = re.compile(r"(env|file):(.+)")
 
@@ -125,6 +135,35 @@ class Settings(BaseSettings):
         default=CADENCE,
         description="When Dagster's schedule of each topology ticks: a cron expression of five fields, in UTC. The "
         "schedule is off until you switch it on; the sensor ticks without it.",
+    )
+
+    schema_registry_url: str | None = Field(
+        default=None,
+        description="The URL of the schema registry of topics in Avro, with Confluent's API, such as "
+        "`https://registry:8081`. By default it is the lake's own registry, which `tidetable up --registry` starts.",
+    )
+    schema_registry_basic_auth: str | None = Field(
+        default=None,
+        repr=False,
+        description="User name and password for the schema registry, `name:password`. In the settings file a "
+        "reference, `env:NAME` or `file:PATH`.",
+    )
+    schema_registry_token: str | None = Field(
+        default=None,
+        repr=False,
+        description="A bearer token for the schema registry. In the settings file a reference, `env:NAME` or "
+        "`file:PATH`.",
+    )
+    schema_registry_ca: str | None = Field(
+        default=None,
+        description="A PEM file of the certificate authorities that the schema registry's certificate must be of. By "
+        "default they are those of the package certifi.",
+    )
+    schema_registry_certificate: str | None = Field(
+        default=None, description="A PEM file of the certificate by which the schema registry knows this client."
+    )
+    schema_registry_key: str | None = Field(
+        default=None, description="A PEM file of the private key of `schema_registry_certificate`."
     )
 
     _file: Path | None = PrivateAttr(default=None)
@@ -233,7 +272,7 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"{self._lake}: Spark and this process read % in a path differently: name a path without it"
             )
-        return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka())
+        return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka(), self._registry())
 
     def ports(self) -> Ports:
         """Return the ports of the engine. Starts the lake's own broker."""
@@ -288,6 +327,51 @@ class Settings(BaseSettings):
         if _is_properties(self.kafka):
             raise SettingsError(f"{self.origin('kafka')}={self.kafka}: there is no such file")
         return Kafka({"bootstrap.servers": self.kafka})
+
+    def _registry(self) -> Registry | EmbeddedRegistry | None:
+        options = {
+            "basic.auth.user.info": self.schema_registry_basic_auth,
+            "bearer.auth.token": self.schema_registry_token,
+            "ssl.ca.location": self.schema_registry_ca,
+            "ssl.certificate.location": self.schema_registry_certificate,
+            "ssl.key.location": self.schema_registry_key,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        url = self.schema_registry_url
+        if url is None:
+            if given:
+                raise SettingsError(
+                    f"{self._variable('schema_registry_url')} is not set, but credentials of a schema registry are: "
+                    "set it to the registry's URL"
+                )
+            return None if self.folder is None else EmbeddedRegistry(self.folder)
+        origin = self.origin("schema_registry_url")
+        if REGISTRY.fullmatch(url) is None:  # not shown: it may have a password
+            raise SettingsError(
+                f"{origin} is not the URL of a registry: write https://host:port, and a user name with its password "
+                "into schema_registry_basic_auth"
+            )
+        for name in ("schema_registry_ca", "schema_registry_certificate", "schema_registry_key"):
+            path = getattr(self, name)
+            if path is not None and not Path(path).is_file():
+                raise SettingsError(f"{self.origin(name)}={path}: there is no such file; name a PEM file")
+        if "ssl.key.location" in given and "ssl.certificate.location" not in given:
+            raise SettingsError(f"{self.origin('schema_registry_key')} needs schema_registry_certificate")
+        if "bearer.auth.token" in given:
+            if "basic.auth.user.info" in given:
+                raise SettingsError(
+                    f"{self.origin('schema_registry_token')} and {self.origin('schema_registry_basic_auth')} are both "
+                    "set: a request has one of them; unset the other"
+                )
+            given |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.logical.cluster": ""}
+        elif ":" not in given.get("basic.auth.user.info", ":"):
+            raise SettingsError(f"{self.origin('schema_registry_basic_auth')} is not name:password")
+        registry = Registry({"url": url, **given}, origin)
+        try:
+            registry.check()
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{origin}: the schema registry's certificate or key cannot be read: {error}") from None
+        return registry
 
 
 @dataclass(frozen=True)
@@ -360,7 +444,7 @@ class SettingsFile:
             resolved = [f"{name}{equals}{self._resolved(key, text, environment)}" for name, equals, text in pairs]
             return ";".join([url if parameters else self._resolved(key, url, environment), *resolved])
         text = self._resolved(key, value, environment)
-        if key == "expectations" or (key == "lake" and "://" not in text):
+        if key in FILES or (key == "lake" and "://" not in text):
             return self._absolute(text)
         if key == "kafka" and (_is_properties(text) or (self.folder / text).is_file()):
             return self._absolute(text)
@@ -427,6 +511,8 @@ def _secrets(key: str, value: str) -> Iterator[str]:
     """The names of the secrets that a value has in plain text."""
     if USERINFO.search(value):
         yield "a password"
+    if key in SECRETS and not REFERENCE.fullmatch(value):
+        yield "the whole value"
     if key == "spark_remote":
         for parameter in value.split(";")[1:]:
             name, _, text = parameter.partition("=")

@@ -6,7 +6,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from resources.embedded_kafka import EmbeddedKafka
+from resources.embedded_registry import EmbeddedRegistry
 from resources.kafka import Kafka
+from resources.registry import Registry
 from spark.engine.land import capture
 from spark.engine.ports import Ports
 
@@ -21,12 +23,22 @@ RUNS = 16  # cuts in the cache: every op of a run asks for its cut, and few runs
 
 
 class Tidetable:
-    """The engine, the lake and the Kafka cluster. If `kafka` is the lake's own broker, it starts at first use."""
+    """The engine, the lake, the Kafka cluster and the schema registry.
 
-    def __init__(self, engine: Engine, lakehouse: Lakehouse, kafka: Kafka | EmbeddedKafka) -> None:
+    If `kafka` is the lake's own broker, it starts at first use. The lake's own registry starts on request only.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        lakehouse: Lakehouse,
+        kafka: Kafka | EmbeddedKafka,
+        registry: Registry | EmbeddedRegistry | None = None,
+    ) -> None:
         self.engine = engine
         self.lakehouse = lakehouse
         self.kafka = kafka
+        self.registry = registry
         self.cut = lru_cache(maxsize=RUNS)(self._capture)
         """The cut of a topology in a run: captured at the first call, the same at every later one."""
         self._serving: Running | None = None
@@ -35,7 +47,13 @@ class Tidetable:
 
     def ports(self) -> Ports:
         """The connections. Starts the lake's own broker unless it runs, and waits until it serves."""
-        return Ports(self.engine, self.lakehouse, self.cluster())
+        return Ports(self.engine, self.lakehouse, self.cluster(), self.schema_registry())
+
+    def schema_registry(self) -> Registry | None:
+        """The schema registry; None if there is none: no setting names one, and the lake's own was never started."""
+        if not isinstance(self.registry, EmbeddedRegistry):
+            return self.registry
+        return _own_registry(self.registry.url) if self.registry.exists else None
 
     def cluster(self) -> Kafka:
         """The Kafka cluster. Starts the lake's own broker unless it runs."""
@@ -59,3 +77,9 @@ class Tidetable:
 
     def _capture(self, topology: Topology, run: str) -> Cut:  # noqa: ARG002  # part of the cache's key
         return capture(self.ports().kafka, topology)
+
+
+@lru_cache
+def _own_registry(url: str) -> Registry:
+    """The lake's own registry; one for each URL, because it holds the schemas that it has read."""
+    return Registry({"url": url}, "the lake's own; start it: tidetable up --registry")

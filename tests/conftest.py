@@ -15,9 +15,11 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 from resources.embedded_kafka import EmbeddedKafka
+from resources.embedded_registry import EmbeddedRegistry
 from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
+from resources.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +52,8 @@ def pytest_sessionfinish(exitstatus: int) -> None:
     if SERVERS not in os.environ:
         for server in servers(lake):
             server.stop()
+        if (registry := own_registry(lake)).exists:
+            registry.stop()
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         shutil.rmtree(lake, ignore_errors=True)
 
@@ -69,6 +73,11 @@ def servers(lake: Path) -> tuple[Engine, EmbeddedKafka]:
     """The two servers of a lake, running or not."""
     home = Path(os.environ.get(SERVERS, lake))
     return Engine(home, memory="4g", cores="2"), EmbeddedKafka(home)
+
+
+def own_registry(lake: Path) -> EmbeddedRegistry:
+    """The schema registry of a lake, running or not; only the tests that ask for it start it."""
+    return EmbeddedRegistry(Path(os.environ.get(SERVERS, lake)))
 
 
 @pytest.fixture(scope="session")
@@ -98,6 +107,12 @@ def engine(_servers: tuple[Engine, EmbeddedKafka]) -> Engine:
 def kafka(_servers: tuple[Engine, EmbeddedKafka]) -> Kafka:
     """A real broker."""
     return Kafka({"bootstrap.servers": _servers[1].bootstrap_servers})
+
+
+@pytest.fixture(scope="session")
+def registry(lake_root: Path) -> Registry:
+    """A real schema registry, one for the whole run."""
+    return Registry({"url": own_registry(lake_root).start()})
 
 
 @pytest.fixture(scope="session")

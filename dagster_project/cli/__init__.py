@@ -16,9 +16,9 @@ def main(debug: bool) -> None:
     TOPOLOGY is the name of a topology's builder, such as shop. Its tables are TOPOLOGY.TABLE, such as shop.orders.
 
     Settings are environment variables (TIDETABLE_LAKE, TIDETABLE_KAFKA, SPARK_REMOTE, TIDETABLE_ENGINE_MEMORY,
-    TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS, TIDETABLE_CADENCE), or keys of tidetable.toml, or of [tool.tidetable]
-    in pyproject.toml, in the working directory or a folder above it. `tidetable init DIR` writes a project that has
-    them.
+    TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS, TIDETABLE_CADENCE, TIDETABLE_SCHEMA_REGISTRY_URL and others of the
+    registry), or keys of tidetable.toml, or of [tool.tidetable] in pyproject.toml, in the working directory or a folder
+    above it. `tidetable init DIR` writes a project that has them.
     """
 
 

@@ -24,7 +24,7 @@ from dagster_project.cli.names import (
     topic_and_table_names,
 )
 from dagster_project.cli.output import print_result, progress
-from dagster_project.cli.servers import bootstrap_servers, engine_url
+from dagster_project.cli.servers import bootstrap_servers, engine_url, registry_url
 from dagster_project.settings import Settings
 from spark.engine.dropped_records import dropped_records as find_late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
@@ -54,10 +54,12 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
     no key. gaps: offsets that the topic had deleted before they were landed.
     """
     tidetable = Settings.from_environment().tidetable()
-    engine, broker = engine_url(tidetable), bootstrap_servers(tidetable)
+    engine, broker, registry = engine_url(tidetable), bootstrap_servers(tidetable), registry_url(tidetable)
     lakehouse, kafka = tidetable.lakehouse, tidetable.listening()
     by_topology: dict[str, Json] = {}
     lines: list[str | Grid] = [f"engine  {engine or 'down'}", f"broker  {broker or 'down'}"]
+    if registry is not None:
+        lines.append(f"registry  {registry}")
     broken: list[BrokenTopology] = []
     for topology in [find_topology(name) for name in names] or load_topologies(broken):
         uncounted, no_lag = _observe(lakehouse, kafka, topology)
@@ -67,7 +69,13 @@ def status(names: tuple[str, ...], positions: bool, as_json: bool) -> None:
         if no_lag is not None:
             lines.append(escape(no_lag))
     left_out: list[Json] = [str(error) for error in broken]
-    result: Json = {"engine": engine, "broker": broker, "topologies": by_topology, "left_out": left_out}
+    result: Json = {
+        "engine": engine,
+        "broker": broker,
+        "registry": registry,
+        "topologies": by_topology,
+        "left_out": left_out,
+    }
     print_result(as_json, result, *lines)
     if broken:
         raise click.exceptions.Exit(1)

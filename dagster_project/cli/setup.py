@@ -13,9 +13,10 @@ from dagster_project import project
 from dagster_project.cli.arguments import POSITIVE, json_option
 from dagster_project.cli.names import find_topology, load_topologies
 from dagster_project.cli.output import print_result, progress
-from dagster_project.cli.servers import bootstrap_servers, engine_url
+from dagster_project.cli.servers import bootstrap_servers, engine_url, registry_url
 from dagster_project.settings import Settings
 from resources.embedded_kafka import EmbeddedKafka
+from resources.embedded_registry import EmbeddedRegistry
 
 if TYPE_CHECKING:
     from dagster_project.render import Json
@@ -40,31 +41,46 @@ def init(folder: Path, as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--registry", "with_registry", is_flag=True, help="Start a schema registry of the lake's own, too.")
 @json_option
-def up(as_json: bool) -> None:
-    """Start the lake's engine and broker if they do not run."""
+def up(with_registry: bool, as_json: bool) -> None:
+    """Start the lake's engine and broker if they do not run, and its schema registry if it was ever asked for.
+
+    The first --registry fetches the registry: 142 MB.
+    """
     tidetable = Settings.from_environment().tidetable()
+    own = tidetable.registry
+    if with_registry and not isinstance(own, EmbeddedRegistry):
+        raise click.UsageError(
+            "--registry starts a registry of the lake's own, and the settings name another one, or no local lake"
+        )
     with (
         progress.status("starting engine and broker; the first start takes about 20 seconds"),
         ThreadPoolExecutor() as pool,
     ):
         starting_engine = pool.submit(lambda: tidetable.engine.start() and engine_url(tidetable))
         starting_broker = pool.submit(lambda: tidetable.ports().kafka.cluster_id())
+        if isinstance(own, EmbeddedRegistry) and (with_registry or own.exists):
+            pool.submit(own.start).result()
         engine, cluster, broker = starting_engine.result(), starting_broker.result(), bootstrap_servers(tidetable)
-    result: Json = {"engine": engine, "cluster": cluster, "broker": broker}
-    print_result(as_json, result, f"engine  {engine}", f"broker  {broker}")
+    registry = registry_url(tidetable)
+    result: Json = {"engine": engine, "cluster": cluster, "broker": broker, "registry": registry}
+    lines = [f"engine  {engine}", f"broker  {broker}"] + ([f"registry  {registry}"] if registry else [])
+    print_result(as_json, result, *lines)
 
 
 @click.command()
 @json_option
 def down(as_json: bool) -> None:
-    """Stop the lake's engine and broker. Tables and topics remain."""
+    """Stop the lake's engine, broker and schema registry. Tables, topics and schemas remain."""
     tidetable = Settings.from_environment().tidetable()
-    with progress.status("stopping engine and broker"):
+    with progress.status("stopping the servers"):
         tidetable.engine.stop()
         if isinstance(tidetable.kafka, EmbeddedKafka):
             tidetable.kafka.stop()
-    print_result(as_json, {}, "stopped engine and broker")
+        if isinstance(tidetable.registry, EmbeddedRegistry) and tidetable.registry.exists:
+            tidetable.registry.stop()
+    print_result(as_json, {}, "stopped the servers of the lake")
 
 
 @click.group()

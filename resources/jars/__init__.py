@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from resources.locked import locked
 HERE = Path(__file__).parent
 CHECKSUMS = HERE / "checksums.txt"
 FOR_TESTS = {"streams"}  # fetched by the test that needs them, never by `make setup`
+ON_REQUEST = {"registry"}  # fetched by the first `tidetable up --registry`
 
 
 class JarsUnavailable(RuntimeError):
@@ -26,8 +28,8 @@ class JarsUnavailable(RuntimeError):
 
 
 def groups() -> list[str]:
-    """The names of the groups of jars that the product needs; each group has one manifest."""
-    return sorted({manifest.stem for manifest in HERE.glob("*.xml")} - FOR_TESTS)
+    """The names of the groups of jars that every user needs; each group has one manifest."""
+    return sorted({manifest.stem for manifest in HERE.glob("*.xml")} - FOR_TESTS - ON_REQUEST)
 
 
 def cache() -> Path:
@@ -54,6 +56,24 @@ def jars(group: str) -> list[Path]:
             if not all(path.exists() for path in paths):
                 _fetch(group, pinned, folder)
     return paths
+
+
+def unpacked(group: str) -> Path:
+    """The folder of the files of a group that is one archive. The first use fetches and unpacks it.
+
+    Raises:
+        JarsUnavailable: the archive cannot be fetched, or differs from the pinned one.
+    """
+    [archive] = jars(group)
+    folder = archive.parent.with_name(f"{archive.parent.name}-unpacked")
+    if not folder.exists():
+        with locked(folder.parent / f"{group}.lock"):
+            if not folder.exists():
+                with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{group}-") as scratch:
+                    with tarfile.open(archive) as content:
+                        content.extractall(f"{scratch}/files", filter="data")
+                    Path(scratch, "files").rename(folder)
+    return folder
 
 
 def checksums(group: str) -> dict[str, str]:
@@ -104,7 +124,7 @@ def _resolve(group: str, scratch: Path) -> list[Path]:
     if fetched.returncode != 0:
         end = "\n".join(fetched.stdout.splitlines()[-20:])
         raise JarsUnavailable(f"could not fetch the jars of '{group}'; Maven Central must be reachable once:\n{end}")
-    return sorted((scratch / "jars").glob("*.jar"))
+    return sorted((scratch / "jars").iterdir())
 
 
 def _discard(folder: Path) -> None:

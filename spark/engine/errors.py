@@ -56,6 +56,14 @@ class OffsetsExpired(EngineError):
     """
 
 
+class TopicUnordered(EngineError):
+    """An event that empties a table has no order among the records of the topic's other partitions.
+
+    Give the topic of the table one partition, or leave out `truncate=True` of its `Consumed.debezium`: then such an
+    event goes into quarantine.
+    """
+
+
 class TopicRecreated(EngineError):
     """The topic is not the one whose offsets the landing holds.
 
@@ -205,4 +213,35 @@ class SparkFailed(EngineError):
 
     Free disk space, raise `TIDETABLE_ENGINE_MEMORY`, or limit the work of a tick by `max_records_per_tick`. `tidetable
     --debug` shows Spark's own stack.
+    """
+
+
+class RegistryUnavailable(EngineError):
+    """The schema registry of a topic is not set, or does not answer.
+
+    Set `TIDETABLE_SCHEMA_REGISTRY_URL`, or check the network, the credentials and the registry; the message ends with
+    the cause. `tidetable up --registry` starts a registry of the lake's own. Nothing was landed; the records are in
+    Kafka. Dagster retries by itself.
+    """
+
+
+class RegistryRefused(EngineError):
+    """The schema registry refuses a schema: it is not valid, or is incompatible with the others of its subject.
+
+    Change the columns as the compatibility of the subject allows, or change the compatibility there. Nothing was sent.
+    """
+
+
+class SchemaMismatch(EngineError):
+    """A topic's declaration does not fit the schemas of its registry.
+
+    Declare the columns as the message says: `tidetable schema declare TOPIC` prints the whole declaration. Nothing was
+    landed; the records are in Kafka.
+    """
+
+
+class EngineUnlimited(EngineError):
+    """A remote engine does not limit the lengths in Avro records, so one broken record could exhaust its memory.
+
+    Start the engine with the options that the message names. Nothing was landed.
     """

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from spark.engine.counts import kinds, so_far
-from spark.engine.errors import OffsetsExpired, TopicRecreated
+from spark.engine.errors import OffsetsExpired, TopicRecreated, TopicUnordered
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.log import commit, table
@@ -35,8 +35,8 @@ from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
-from spark.serdes.records import decode
-from spark.serdes.serde import serde
+from spark.serdes.records import decode, decode_key
+from spark.topology.envelope import CAPTURED
 from spark.topology.formats import HEADERS
 
 if TYPE_CHECKING:
@@ -134,12 +134,21 @@ def land(
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
+        TopicUnordered: a Debezium topic with several partitions is declared with `truncate=True`.
         PlanChanged: a landed column is declared with another type, or records with another event time or key.
         NotCommitted: other runs committed first, several times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
     topic, key = f"{ports.kafka.cluster_id()}/{source.topic}", [column.name for column in source.consumed.key]
+
+    envelope = source.consumed.envelope
+    if envelope is not None and envelope.truncate and len(cut[topic].offsets) > 1:
+        raise TopicUnordered(
+            f"topic {source.topic} has {len(cut[topic].offsets)} partitions, and is declared with truncate=True at "
+            f"{source.line}: an event that empties the table has no order among the records of other partitions. Write "
+            f"the table into a topic of one partition, or leave out truncate=True"
+        )
 
     def once() -> Landed | None:
         state = landing.state()
@@ -195,7 +204,7 @@ def land(
                     F.count("_error").alias("errors"),
                     F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
                 )
-                batch = rows if lost is None else rows.unionByName(lost)
+                batch = rows if lost is None else rows.unionByName(lost, allowMissingColumns=True)
                 try:
                     committed = commit.append(batch, landing, position)
                 except PySparkException:
@@ -241,13 +250,13 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
     `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_headers` (the same, if
-    the declaration asks for headers), `_batch`.
+    the declaration reads headers), `_batch`. Of a Debezium topic also `CAPTURED`.
 
     A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
     key columns are read from the value.
 
     Args:
-        records: the records, with the columns of Spark's Kafka source; `headers` only if they are asked for.
+        records: the records, with the columns of Spark's Kafka source; `headers` only if the declaration reads them.
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
@@ -260,7 +269,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
-        *([] if consumed.headers is None else [F.col("headers").alias("_headers")]),
+        *([F.col("headers").alias("_headers")] if consumed.reads_headers else []),
     )
     broken = F.col("_error").isNotNull()
     ours = [
@@ -272,9 +281,11 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("_error"),
         F.when(broken, F.col("_key")).alias("_key"),
         F.when(broken, F.col("_value")).alias("_value"),
-        *([] if consumed.headers is None else [F.when(broken, F.col("_headers")).alias("_headers")]),
+        *([F.when(broken, F.col("_headers")).alias("_headers")] if consumed.reads_headers else []),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
+    if consumed.envelope is not None:
+        ours += cols(CAPTURED)
     of_stream = source.kind == "stream"
     decoded = decode(raw, consumed, key_from_value=of_stream)
     if not of_stream:
@@ -296,6 +307,8 @@ def _too_far(at: Column, ahead: int) -> Column:
 def _without_key(consumed: Consumed) -> Column:
     """Return the error of a record of a table whose key, or a part of it, is null; null if none."""
     missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
+    if consumed.envelope is not None:
+        missing &= F.col("_truncated").isNull()  # it changes every row, and has no key
     key = ", ".join(column.name for column in consumed.key)
     reason = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
     return F.when(missing, F.lit(reason))
@@ -425,7 +438,7 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
 
 def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    decoded = serde(consumed.key_format).decode(records.select(F.col("key").alias("_key")), "key", consumed.key)
+    decoded = decode_key(records.select(F.col("key").alias("_key")), consumed)
     whole = F.col("_key_error").isNull()
     fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
     return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))
@@ -444,7 +457,7 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
-        "includeHeaders": str(source.consumed.headers is not None).lower(),
+        "includeHeaders": str(source.consumed.reads_headers).lower(),
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
         # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
         # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
@@ -455,7 +468,12 @@ def _read(
 
 
 def _timestamp(consumed: Consumed) -> Column:
-    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time."""
+    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time.
+
+    Of a Debezium topic it is the time of the change in the database, which a tombstone does not have.
+    """
+    if consumed.envelope is not None:
+        return F.col("_at")
     if consumed.timestamp is None:
         return _records_own()
     types = {column.name: column.type for column in consumed.columns}

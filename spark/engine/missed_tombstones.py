@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import OffsetsExpired
 from spark.operators.algebra import OURS, col, cols
-from spark.topology.formats import HEADERS
 from spark.topology.nodes import Latest
 
 if TYPE_CHECKING:
@@ -173,6 +172,5 @@ def tombstones(
         F.lit(None).cast("string").alias("_error"),
         F.lit(None).cast("binary").alias("_key"),
         F.lit(None).cast("binary").alias("_value"),
-        *([] if source.consumed.headers is None else [F.lit(None).cast(HEADERS).alias("_headers")]),
         F.lit(batch).cast("bigint").alias("_batch"),
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark.engine.offsets import TopicOffsets
+    from spark.serdes.schemas import Schema, SchemaKind
     from spark.topology.topology import Settings
 
 
@@ -86,13 +87,41 @@ class Kafka(Protocol):
         """
 
 
+class Registry(Protocol):
+    """The registry of the schemas of topics. Every method raises `RegistryUnavailable` if it does not answer."""
+
+    @property
+    def address(self) -> str:
+        """Return the URL of the registry, without secrets."""
+
+    def at(self, url: str) -> Registry:
+        """Return the registry at a URL; credentials are sent to the URL of the settings only."""
+
+    def schema(self, schema_id: int) -> Schema | None:
+        """Return the schema of an id; None if the registry does not have it."""
+
+    def versions(self, subject: str) -> tuple[Schema, ...]:
+        """Return the schemas of a subject, by version; empty if the registry does not have the subject."""
+
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
+        """Register a schema as the newest of a subject, unless the subject has it, and return its id.
+
+        Raises:
+            RegistryRefused: the schema is not valid, or is incompatible with the subject's.
+        """
+
+    def compatibility(self, subject: str) -> str:
+        """Return the compatibility that is required of the schemas of a subject, such as BACKWARD."""
+
+
 @dataclass(frozen=True)
 class Ports:
-    """The three interfaces, passed to every operation."""
+    """The interfaces, passed to every operation. Without a registry, only formats that need none can be read."""
 
     engine: Engine
     lakehouse: Lakehouse
     kafka: Kafka
+    registry: Registry | None = None
 
 
 @contextmanager

@@ -248,7 +248,7 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 F.col("_key").alias("key"),
                 F.col("_value").alias("value"),
                 *(F.col(f"_{column}").alias(column) for column in ("topic", "partition", "offset", "timestamp")),
-                *([] if source.consumed.headers is None else [_headers(broken)]),
+                *([_headers(broken)] if source.consumed.reads_headers else []),
             )
             again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms)
             decoded = again.where("_error IS NULL").drop("_key", "_value", "_headers", "_batch", "_topic")

@@ -167,7 +167,7 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         first == F.length(text)
     )  # to count characters takes as long as a search
     plain = is_last & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
-    one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    one_value = is_one_value(F.col(text))
     fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
     misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
     return ~(
@@ -179,6 +179,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
         & F.is_valid_utf8(text)  # Spark replaces invalid bytes by a replacement character
         & F.when(plain, True).otherwise(one_value)
     )
+
+
+def is_one_value(text: Expression) -> Expression:
+    """True if a text is one JSON value, with nothing behind it."""
+    return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
 
 
 def _fits(text: str, value: Expression, column: Column) -> Expression:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from spark.serdes import debezium
 from spark.serdes.serde import serde
+from spark.topology.envelope import CAPTURED
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -33,9 +35,13 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
         The columns of `records`; the columns of the key and of the value, in their declared types; `_deleted`
         (boolean), true if there is no value; `_error` (string), what does not decode, or null. If `_error` is set,
         every declared column is null, since the fields of a broken record may have any value. One row for every record.
+        Of a Debezium topic also `_at` (timestamp), the time of the change in the database, and `CAPTURED`.
     """
-    with_key = serde(consumed.key_format).decode(records, "key", consumed.key)
-    parsed = serde(consumed.format).decode(with_key, "value", consumed.value + consumed.again)
+    if consumed.envelope is not None:
+        parsed = debezium.decode(records, consumed, consumed.envelope)
+    else:
+        with_key = serde(consumed.key_format).decode(records, "key", consumed.key)
+        parsed = serde(consumed.format).decode(with_key, "value", consumed.value + consumed.again)
     again = {column.name.lower(): _field("value", column) for column in consumed.again}
     key = {column.name.lower(): _field("key", column) for column in consumed.key}
     differs = F.greatest(F.lit(False), F.lit(False), *(again[name] != key[name] for name in again))  # skips nulls
@@ -54,7 +60,15 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
         *(F.when(decoded, field).alias(name) for field, name in columns),
         (F.col("_value_row").isNull() & F.col("_value_error").isNull()).alias("_deleted"),
         "_error",
+        *(("_at", *CAPTURED) if consumed.envelope is not None else ()),
     )
+
+
+def decode_key(records: DataFrame, consumed: Consumed) -> DataFrame:
+    """Decode the keys of records: the columns of `records`, `_key_row` and `_key_error`, as of a serde."""
+    if consumed.envelope is not None:
+        return debezium.decode_key(records, consumed, consumed.envelope)
+    return serde(consumed.key_format).decode(records, "key", consumed.key)
 
 
 def _field(part: Part, column: Column) -> Expression:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Final, get_args
 
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
+from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
 from spark.topology.formats import HEADERS, check_held, check_key_format
 from spark.topology.sql.ddl import legal_name, parse_columns
@@ -17,6 +19,8 @@ _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
 _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, not as parts of names
 # A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
+_DEBEZIUM_FORMATS: Final = ("json", "json_with_schemas", "avro")
+_TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
 
 
 @checks_calls
@@ -24,8 +28,9 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
-    `format` and `key_format` name the serdes of value and key. `headers` names the column with the record's headers.
-    `again` are the columns that key and value both have. They are columns of the key, and their values must be equal.
+    `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
+    They are columns of the key, and their values must be equal. `envelope` is the form of a Debezium topic. `headers`
+    names the column with the record's headers.
     """
 
     format: str
@@ -34,7 +39,13 @@ class Consumed:
     timestamp: str | None = None
     again: tuple[Column, ...] = ()
     key_format: str = "json"
+    envelope: Envelope | None = None
     headers: str | None = None
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether the headers of records are read."""
+        return self.headers is not None or self.envelope is not None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -84,6 +95,62 @@ class Consumed:
         """
         return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()), headers)
 
+    @staticmethod
+    def debezium(
+        *,
+        key: str,
+        value: str,
+        format: str = "json",
+        truncate: bool = False,
+        time_unit: str | None = None,
+        placeholder: str = PLACEHOLDER,
+        flattened: bool = False,
+    ) -> Consumed:
+        """The changes of a database table, as a Debezium connector writes them: the table is the database's table.
+
+        A row is the state after the newest event of its key (`after`). An event that deletes, and a tombstone, delete
+        it. The event time is the time of the change in the database (`source.ts_ms`). A value that an event leaves out,
+        because the database did not log it, is that of the newest earlier event that has it.
+
+        Args:
+            key: the columns of the table's primary key, such as "order_id bigint".
+            value: the other columns that are wanted, such as "amount decimal(12,2)". It may repeat columns of the key.
+            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas" or "avro".
+            truncate: whether an event that empties the table (`TRUNCATE`, which the connector skips unless
+                `skipped.operations` is changed) is applied. The topic must have one partition: the event has no key, so
+                it has no order among the records of other partitions. If False, such an event goes into quarantine.
+            time_unit: "milliseconds", "microseconds" or "nanoseconds": the unit of timestamps that are numbers in JSON
+                without schemas, which does not say it. Without it, such a record goes into quarantine. The connector
+                writes microseconds for a `timestamp`, milliseconds for a `timestamp(3)` or if `time.precision.mode` is
+                "connect".
+            placeholder: the connector's `unavailable.value.placeholder`.
+            flattened: whether the transformation `ExtractNewRecordState` has removed the envelope. The value is the row
+                then. It is deleted by a tombstone, or if `__deleted` is "true" or `__op` is "d"; the event time is
+                `__source_ts_ms` if the record has it, and the timestamp of the Kafka record if not.
+
+        Raises:
+            TopologyError: as `Consumed.json`; or there is no such format or unit.
+        """
+        place = Place("Consumed.debezium", user_line())
+        if format not in _DEBEZIUM_FORMATS:
+            raise place.mistake(f"format is {format!r}", 'write "json", "json_with_schemas" or "avro"')
+        if format == "avro":
+            do = 'write format="json" or "json_with_schemas", by the converters of the connector'
+            raise place.mistake("Debezium envelopes in Avro are not read yet", do)
+        for name, flag in (("truncate", truncate), ("flattened", flattened)):
+            if not isinstance(flag, bool):
+                raise place.mistake(f"{name} is {flag!r}", "write True or False")
+        unit = next((one for one in _TIME_UNITS if one == time_unit), None)
+        if time_unit is not None and unit is None:
+            units = ", ".join(f'"{one}"' for one in _TIME_UNITS)
+            raise place.mistake(f"time_unit is {time_unit!r}", f"write one of {units}, or leave it out")
+        if not isinstance(placeholder, str) or not placeholder:
+            do = "write the connector's unavailable.value.placeholder, or leave it out"
+            raise place.mistake(f"placeholder is {placeholder!r}", do)
+        consumed = _declared("json", key, value, None, "json", place)
+        schemas = format == "json_with_schemas"
+        return replace(consumed, envelope=Envelope(schemas, flattened, truncate, unit, placeholder))
+
 
 @checks_calls
 @dataclass(frozen=True)
@@ -121,7 +188,7 @@ def _declared(
     again = tuple(column for column in values if column not in only_value)
     if headers is not None and column_named(legal_name(headers, place), keys + only_value) is not None:
         raise place.mistake(f"{headers!r} is already a column", "choose another name for the headers")
-    return Consumed(format_, keys, only_value, time, again, of_key, headers)
+    return Consumed(format_, keys, only_value, time, again, of_key, headers=headers)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from spark.topology.columns import Column
 from spark.topology.consumed import Consumed as Consumed  # a part of a source: importable from here too
 from spark.topology.describe import describe, describe_table, graph
+from spark.topology.envelope import Envelope
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.model import DEFAULTS
 from spark.topology.model import Leader as Leader
@@ -185,7 +186,7 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (*KINDS, Column, Consumed, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
+    for kind in (*KINDS, Column, Consumed, Envelope, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
 }
 
 

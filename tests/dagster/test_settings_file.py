@@ -152,5 +152,11 @@ def test_every_setting_has_a_description_and_a_variable() -> None:
         "TIDETABLE_TOPOLOGIES",
         "TIDETABLE_EXPECTATIONS",
         "TIDETABLE_CADENCE",
+        "TIDETABLE_SCHEMA_REGISTRY_URL",
+        "TIDETABLE_SCHEMA_REGISTRY_BASIC_AUTH",
+        "TIDETABLE_SCHEMA_REGISTRY_TOKEN",
+        "TIDETABLE_SCHEMA_REGISTRY_CA",
+        "TIDETABLE_SCHEMA_REGISTRY_CERTIFICATE",
+        "TIDETABLE_SCHEMA_REGISTRY_KEY",
     ]
     assert all(setting.description.endswith(".") for setting in reference)

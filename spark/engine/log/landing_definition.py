@@ -38,6 +38,7 @@ def landing_definition(source: Source) -> dict[str, str]:
     key = ", ".join(column.name for column in consumed.key)
     one = consumed.key_format == consumed.format
     form = f"in {consumed.format}" if one else f"in {consumed.key_format} (key) and {consumed.format} (value)"
+    form += "" if consumed.envelope is None else f", {consumed.envelope}"
     return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: form}
 
 
@@ -78,7 +79,7 @@ def widen(session: SparkSession, landing: StoredTable, state: State, source: Sou
     stored, declared = json.loads(state.properties[DEFINITION]), landing_definition(source)
     if stored | declared == stored:
         return
-    raw = {} if source.consumed.headers is None else {"_headers": HEADERS}
+    raw = {"_headers": HEADERS} if source.consumed.reads_headers else {}
     table.add_columns(session, landing, _columns(source.consumed) | raw)
     with races():
         table.set_properties(session, landing, {DEFINITION: json.dumps(stored | declared)})
