@@ -29,7 +29,7 @@ from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.log import commit, table
 from spark.engine.log.commit import until_committed
-from spark.engine.log.landing_definition import check_landing, landing_definition, widen
+from spark.engine.log.landing_definition import check_landing, evolve_landing, landing_definition
 from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
@@ -135,7 +135,8 @@ def land(
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
         TopicUnordered: a Debezium topic with several partitions is declared with `truncate=True`.
-        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
+            key.
         NotCommitted: other runs committed first, several times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
@@ -168,8 +169,10 @@ def land(
             no_rows = session.read.format("delta").load(landing.path).where("false")
             if not commit.close_other_epochs(no_rows, landing, state):
                 return None
-            widen(session, landing, state, source)
+            if not evolve_landing(session, landing, state, source, run):
+                return None
             table.keep_statistics(session, landing, state, key)
+            table.keep_format(session, landing, state)
             with frame_cache(session) as cache:
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()

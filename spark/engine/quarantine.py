@@ -24,7 +24,7 @@ from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.land import landed
 from spark.engine.log import commit, table
 from spark.engine.log.commit import until_committed
-from spark.engine.log.landing_definition import check_landing, widen
+from spark.engine.log.landing_definition import check_landing, evolve_landing
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
 from spark.topology.formats import HEADERS
@@ -184,8 +184,8 @@ def drop(
             )
             counts = after_dropping(so_far(landing, state), count)
             dropped = was.dropped | {why: aim}
-            data_version = state.data_version
-            position = replace(was, n=was.n + 1, run=run, dropped=dropped, data_version=data_version, counts=counts)
+            next_ = replace(was, n=was.n + 1, run=run, dropped=dropped, widened=False)
+            position = replace(next_, data_version=state.data_version, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         return None if committed is None else Dropped(landing.name, count, counts.errors, committed.version, 0.0)
 
@@ -230,7 +230,8 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
     whose stream time has passed it drops it as late.
 
     Raises:
-        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
+            key.
         NotCommitted: other runs committed first, several times.
     """
     began = time.monotonic()
@@ -242,7 +243,8 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
             return Redecoded(landing.name, 0, 0, None, 0.0)
         with opened(ports.engine) as session:
             check_landing(landing.name, state, source)
-            widen(session, landing, state, source)
+            if not evolve_landing(session, landing, state, source, run):
+                return None
             broken = version_of(session, landing.path, landing.version()).where("_error IS NOT NULL")
             raw = broken.select(
                 F.col("_key").alias("key"),
@@ -269,7 +271,8 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = {value}' for c, value in values.items())}"
             )
             counts = after_redecoding(so_far(landing, state), count, deleted)
-            position = replace(was, n=was.n + 1, run=run, cut=cut, data_version=state.data_version, counts=counts)
+            next_ = replace(was, n=was.n + 1, run=run, cut=cut, widened=False)
+            position = replace(next_, data_version=state.data_version, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         if committed is None:
             return None

@@ -89,13 +89,16 @@ def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFr
         that deletes has no value; `_at` (timestamp), the time of the change, null for a tombstone; and `CAPTURED`. One
         row for every record.
     """
-    with_key = _with_key(records, consumed, envelope, "_key")
+    with_key = _with_key(records, consumed, envelope)
     opened = _opened(with_key, envelope)
     columns = consumed.value + consumed.again
     parsed = _parsed(opened, "value", "_after", columns, envelope)
-    with_keys = parsed
-    for name, header in (("_old_key", OLD_KEY), ("_new_key", NEW_KEY)):
-        with_keys = _with_other_key(with_keys, consumed, envelope, name, header)
+    with_headers = parsed.select("*", _header(OLD_KEY).alias("_old"), _header(NEW_KEY).alias("_new"))
+    with_keys = with_headers.select(
+        "*",
+        _other_key("_old", consumed, envelope).alias("_old_key"),
+        _other_key("_new", consumed, envelope).alias("_new_key"),
+    )
     changes_key = F.col("_old_key").isNotNull() | F.col("_new_key").isNotNull()
     long = [column for column in consumed.value if may_be_unavailable(column)]
     missing = {column.name: _is_missing(column, envelope.placeholder) for column in long}
@@ -124,14 +127,13 @@ def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFr
 
 
 def decode_key(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFrame:
-    """Decode the keys of records: the columns of `records`, `_key_row` and `_key_error`, as of a serde."""
-    decoded = _with_key(records, consumed, envelope, "_key")
-    return decoded.select(*records.columns, "_key_row", "_key_error")
+    """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and columns of its own."""
+    return _with_key(records, consumed, envelope)
 
 
-def _with_key(records: DataFrame, consumed: Consumed, envelope: Envelope, source: str) -> DataFrame:
+def _with_key(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFrame:
     """Records with `_key_row`, `_key_error`, and `_key_schema`, the fields of the key's schema."""
-    text = F.col(source).cast("string")
+    text = F.col("_key").cast("string")
     if envelope.schemas:
         opened = records.withColumn("_both", F.from_json(text, "schema string, payload string"))
         with_text = opened.withColumns({"_key_json": F.col("_both.payload"), "_key_schema": _fields("_both.schema")})
@@ -146,25 +148,39 @@ def _with_key(records: DataFrame, consumed: Consumed, envelope: Envelope, source
     return decoded.withColumn("_key_error", error)
 
 
-def _with_other_key(records: DataFrame, consumed: Consumed, envelope: Envelope, name: str, header: str) -> DataFrame:
-    """Records with another key, from a header; null if there is none. A tombstone repeats the header of its event."""
-    found = F.filter("_headers", lambda one: one["key"] == header)
-    with_header = records.withColumn("_header", F.get(found, 0)["value"].cast("string"))
+def _header(name: str) -> Expression:
+    """A header that names another key, and the two parts of its text if it has a schema.
+
+    Null if there is none, or no value: a tombstone repeats the headers of the deletion before it.
+    """
+    found = F.filter("_headers", lambda one: one["key"] == name)
+    text = F.when(F.col("_value").isNotNull(), F.get(found, 0)["value"].cast("string"))
     # Kafka Connect writes headers by a converter of their own, with or without a schema.
-    opened = with_header.withColumn("_both", F.from_json("_header", "schema string, payload string"))
-    is_both = F.col("_both.schema").isNotNull() & F.col("_both.payload").isNotNull()
-    text = F.when(is_both, F.col("_both.payload")).otherwise(F.col("_header"))
-    schema = F.col("_key_schema")
-    if envelope.schemas:
-        schema = F.coalesce(F.when(is_both, _fields("_both.schema")), schema)
-    own = [F.col(column) for column in records.columns if not column.startswith("_key_")]
-    kept = [F.col(column).alias(f"_own{column}") for column in records.columns if column.startswith("_key_")]
-    event = F.col("_value").isNotNull()
-    other = opened.select(*own, *kept, F.when(event, text).alias("_key_json"), schema.alias("_key_schema"))
-    decoded = _parsed(other, "key", "_key_json", consumed.key, envelope)
-    back = [F.col(f"_own{column}").alias(column) for column in records.columns if column.startswith("_key_")]
-    usable = F.when(F.col("_key_error").isNull(), F.col("_key_row"))
-    return decoded.select(*own, *back, usable.alias(name))
+    both = F.from_json(text, "schema string, payload string")
+    return F.when(
+        text.isNotNull(), F.struct(text.alias("text"), both["schema"].alias("schema"), both["payload"].alias("payload"))
+    )
+
+
+def _other_key(header: str, consumed: Consumed, envelope: Envelope) -> Expression:
+    """The key in a header, as a struct; null if there is none, or if it lacks a column."""
+    schema, payload = F.col(f"{header}.schema"), F.col(f"{header}.payload")
+    is_both = schema.isNotNull() & payload.isNotNull()
+    text = F.when(is_both, payload).otherwise(F.col(f"{header}.text"))
+    types = {one.name: "string" if _is_converted(one) else str(one.type) for one in consumed.key}
+    parsed = F.from_json(text, ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()), json.OPTIONS)
+    fields = []
+    for column in consumed.key:
+        value = parsed[column.name]
+        if _is_converted(column):
+            semantics = _semantics("key", column, envelope)
+            if semantics is not None:
+                own = _named(_fields(f"{header}.schema"), column.name)
+                semantics = F.coalesce(F.when(is_both, own), semantics)
+            value, _ = _converted(value, column, semantics, envelope)
+        fields.append(value.alias(column.name))
+    whole = F.array_position(F.array(*(field.isNull() for field in fields)), F.lit(True)) == 0
+    return F.when(whole, F.struct(*fields))
 
 
 def _opened(records: DataFrame, envelope: Envelope) -> DataFrame:
@@ -178,8 +194,8 @@ def _opened(records: DataFrame, envelope: Envelope) -> DataFrame:
     if envelope.schemas:
         both = f"schema string, payload string, op string, {json.CORRUPT} string"
         outer = with_text.withColumn("_outer", F.from_json("_json", both, json.OPTIONS))
-        after = F.filter(_fields("_outer.schema", ROWS), lambda one: one["field"] == "after")
-        schema = _fields("_outer.schema") if envelope.flattened else F.get(after, 0)["fields"]
+        after = _named(_fields("_outer.schema", ROWS), "after")["fields"]
+        schema = _fields("_outer.schema") if envelope.flattened else after
         row, parsed = F.col("_outer.payload"), outer.withColumn("_value_schema", schema)
         broken = F.col(f"_outer.{json.CORRUPT}").isNotNull()
         bare = row.isNull() & F.col("_outer.schema").isNull()
@@ -297,24 +313,21 @@ def _parsed(records: DataFrame, part: Part, text: str, columns: tuple[Column, ..
 
     `_<part>_schema` has the fields of the part's schema.
     """
-    raw = f"_{part}"
+    raw, row, failed = f"_{part}", f"_{part}_row", f"_{part}_error"
     as_text = tuple(Column(one.name, "string") if _is_converted(one) else one for one in columns)
     swapped = records.withColumns({"_raw": F.col(raw), raw: F.col(text)})
-    decoded = json.decode(swapped, part, as_text)
+    decoded = json.decode(swapped, part, as_text).withColumn(raw, F.col("_raw")).drop("_raw")
+    if as_text == columns:
+        return decoded
     fields, errors = [], []
     for column in columns:
-        field = _field(part, column)
-        if not _is_converted(column):
-            fields.append(field.alias(column.name))
-            continue
-        value, error = _converted(field, column, _semantics(part, column, envelope), envelope)
+        value, error = _field(part, column), None
+        if _is_converted(column):
+            value, error = _converted(value, column, _semantics(part, column, envelope), envelope)
+            errors.append(F.when(F.col(row).isNotNull(), error))
         fields.append(value.alias(column.name))
-        errors.append(error)
-    row, failed = f"_{part}_row", f"_{part}_error"
-    value = F.when(F.col(row).isNotNull(), F.struct(*fields)).alias(row)
-    error = F.coalesce(F.col(failed), *(F.when(F.col(row).isNotNull(), one) for one in errors)).alias(failed)
-    rest = [F.col("_raw").alias(raw) if column == raw else F.col(column) for column in records.columns]
-    return decoded.select(*rest, value, error)
+    whole = F.when(F.col(row).isNotNull(), F.struct(*fields))
+    return decoded.withColumns({row: whole, failed: F.coalesce(F.col(failed), *errors)})
 
 
 def _is_converted(column: Column) -> bool:
@@ -325,7 +338,12 @@ def _semantics(part: Part, column: Column, envelope: Envelope) -> Expression | N
     """What the schema says of a column, a struct of name, type and parameters; None without schemas."""
     if not envelope.schemas:
         return None
-    return F.get(F.filter(f"_{part}_schema", lambda one: one["field"] == column.name), 0)
+    return _named(F.col(f"_{part}_schema"), column.name)
+
+
+def _named(fields: Expression, name: str) -> Expression:
+    """The field with a name; null if there is none."""
+    return F.get(F.filter(fields, lambda one: one["field"] == name), 0)
 
 
 def _converted(

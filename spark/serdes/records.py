@@ -65,7 +65,7 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
 
 
 def decode_key(records: DataFrame, consumed: Consumed) -> DataFrame:
-    """Decode the keys of records: the columns of `records`, `_key_row` and `_key_error`, as of a serde."""
+    """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and maybe columns of its own."""
     if consumed.envelope is not None:
         return debezium.decode_key(records, consumed, consumed.envelope)
     return serde(consumed.key_format).decode(records, "key", consumed.key)

@@ -94,7 +94,7 @@ class TopologyTestDriver:
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
             partition: the partition's number.
-            headers: text, bytes or None by name. `Consumed.debezium` reads them, and `headers=` of the others.
+            headers: text, bytes or None by name, for a topic whose headers are read: by `headers=` or as an envelope.
 
         A record that does not decode is an error. Bytes, which may be anything, and a record without a key are not:
         they go into quarantine, as they do when they land.

@@ -29,8 +29,8 @@ class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
     `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
-    They are columns of the key, and their values must be equal. `envelope` is the form of a Debezium topic. `headers`
-    names the column with the record's headers.
+    They are columns of the key, and their values must be equal. `headers` names the column with the record's headers.
+    `envelope` is the form of a Debezium topic.
     """
 
     format: str
@@ -44,7 +44,7 @@ class Consumed:
 
     @property
     def reads_headers(self) -> bool:
-        """Whether the headers of records are read."""
+        """Whether the headers of its records are read: into a column, or as a part of the envelope."""
         return self.headers is not None or self.envelope is not None
 
     @property

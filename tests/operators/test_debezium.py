@@ -49,16 +49,19 @@ class Source:
     def pipe(
         self, key: object, value: object, at: int = 0, partition: int = 0, headers: Mapping[str, object] | None = None
     ) -> None:
+        """Pipe one record as JSON; a header has a key."""
         texts = {f"__debezium.{name}": json.dumps({"id": old}) for name, old in (headers or {}).items()}
         sent = (None if part is None else json.dumps(part).encode() for part in (key, value))
         key_bytes, value_bytes = sent
         self.driver.pipe("t", key=key_bytes, value=value_bytes, timestamp=at + 1000, partition=partition, headers=texts)
 
     def put(self, key: int, at: int = 0, op: str = "u", partition: int = 0, **row: object) -> None:
+        """Insert or update a row."""
         self.lsn += 1
         self.event(op, key, {"id": key, **row}, at, partition)
 
     def delete(self, key: int, at: int = 0, partition: int = 0) -> None:
+        """Delete a row."""
         self.lsn += 1
         self.event("d", key, None, at, partition)
         self.pipe({"id": key}, None, at, partition)
@@ -70,6 +73,7 @@ class Source:
         self.event("c", new, {"id": new, **row}, at, partitions[1], oldkey=old)
 
     def left(self, old: int, new: int, at: int = 0, partition: int = 0) -> None:
+        """Tell the first part of a change of a key."""
         self.event("d", old, None, at, partition, newkey=new)
         self.pipe({"id": old}, None, at, partition, {"newkey": new})
 

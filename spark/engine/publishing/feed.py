@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from spark.engine.advance import identity
 from spark.engine.attempt import changes_lost, message
 from spark.engine.errors import InputChanged, PlanChanged
-from spark.engine.inputs.snapshot import inserted, version_of
+from spark.engine.inputs.snapshot import feed, inserted, version_of
 from spark.operators.algebra import col, cols
 from spark.operators.order import micros
 from spark.serdes.serde import serde
@@ -86,8 +86,7 @@ class Feed:
 
     def _changes(self, versions: list[ChangedVersion]) -> DataFrame:
         """Return one row for every key and version that changed it, as `net` does."""
-        feed = self.cache.session.read.option("readChangeFeed", "true").option("startingVersion", versions[0].version)
-        changes = feed.option("endingVersion", versions[-1].version).format("delta").load(self.table.path)
+        changes = feed(self.cache.session, self.table, versions[0].version, versions[-1].version)
         return net(self.target, encoded(self.target, changes, F.col("_commit_version"), inserted()))
 
     def _changed(self, since: int) -> list[ChangedVersion]:
