@@ -24,7 +24,7 @@ from spark.topology.envelope import may_be_unavailable
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
@@ -413,16 +413,23 @@ def _decimal(text: Expression, kind: str, schema: Expression | None) -> tuple[Ex
         scale = F.when(schema["name"] == DECIMAL, schema["parameters"]["scale"].try_cast("int")).when(
             schema["name"] == VARIABLE, variable["scale"]
         )
-        unscaled = _integer(F.when(schema["name"] == VARIABLE, variable["value"]).otherwise(text))
-        precise = schema["name"].isin(DECIMAL, VARIABLE)
-        digits = F.when(F.coalesce(precise, F.lit(False)), _placed(unscaled, scale)).otherwise(text)
-        return _exact(digits, kind), F.lit(None).cast("string")
+        unscaled = F.when(schema["name"] == VARIABLE, variable["value"]).otherwise(text)
+        precise = F.coalesce(schema["name"].isin(DECIMAL, VARIABLE), F.lit(False))
+        of_bytes = F.when(precise, F.struct(unscaled.alias("bytes"), scale.alias("scale")))
+        placed = _bound(of_bytes, lambda of: _bound(_integer(of["bytes"]), lambda whole: _placed(whole, of["scale"])))
+        digits = F.when(precise, placed).otherwise(text)
+        return _bound(digits, lambda number: _exact(number, kind)), F.lit(None).cast("string")
     what = (
         ", which looks like the bytes of a decimal, whose scale JSON without schemas does not say: set "
         "decimal.handling.mode=string in the connector, or write values with schemas"
     )
     bytes_ = text.rlike(BASE64) & ~text.rlike(NUMBER) & ~text.isin("", "Infinity")
     return _exact(text, kind), F.when(bytes_, F.lit(what))
+
+
+def _bound(value: Expression, of: Callable[[Expression], Expression]) -> Expression:
+    """What a function makes of a value. Spark Connect refuses expressions that are nested some 30 deep."""
+    return F.get(F.transform(F.array(value), of), 0)
 
 
 def _exact(text: Expression, kind: str) -> Expression:
@@ -441,18 +448,32 @@ def _exact(text: Expression, kind: str) -> Expression:
 def _integer(text: Expression) -> Expression:
     """The integer that Base64 of its bytes (two's complement, the highest first) stands for, as text of its digits."""
     hexed = F.hex(F.unbase64(F.when(text.rlike(BASE64), text)))
+    return _bound(hexed, _integer_of_hex)
+
+
+def _integer_of_hex(hexed: Expression) -> Expression:
     negative = F.substring(hexed, 1, 1) >= "8"
     width = 34  # hexadecimal digits: 17 bytes, which the greatest number of 38 digits needs with its sign
     padded = F.when(negative, F.lpad(hexed, width, "F")).otherwise(F.lpad(hexed, width, "0"))
     positive = F.when(negative, F.translate(padded, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(padded)
-    whole = F.lit(0).cast("decimal(38,0)")
-    for first in range(3, width, 8):  # the first byte is of zeros
-        chunk = F.conv(F.substring(positive, first, 8), 16, 10).cast("decimal(38,0)")
-        shifted = F.try_multiply(whole, F.lit(1 << 32).cast("decimal(38,0)")).cast("decimal(38,0)")
-        whole = F.try_add(shifted, chunk).cast("decimal(38,0)")
+    zero, chunk = F.lit(0).cast("decimal(38,0)"), F.lit(1 << 32).cast("decimal(38,0)")
+    firsts = F.array(*(F.lit(first) for first in range(3, width, 8)))  # the first byte is of zeros
+    chunks = F.transform(firsts, lambda first: F.conv(F.substring(positive, first, F.lit(8)), 16, 10))
+    whole = F.aggregate(
+        chunks,
+        zero,
+        lambda before, one: F.try_add(
+            F.try_multiply(before, chunk).cast("decimal(38,0)"), one.cast("decimal(38,0)")
+        ).cast("decimal(38,0)"),
+    )
     fits = (F.length(hexed) <= width) & (F.substring(positive, 1, 2) == "00")
-    value = F.when(negative, F.try_subtract(F.lit(-1).cast("decimal(38,0)"), whole)).otherwise(whole)
-    return F.when(fits, value.cast("decimal(38,0)")).cast("string")
+    return F.when(
+        fits,
+        _bound(
+            whole,
+            lambda one: F.when(negative, F.try_subtract(F.lit(-1).cast("decimal(38,0)"), one)).otherwise(one),
+        ).cast("decimal(38,0)"),
+    ).cast("string")
 
 
 def _placed(digits: Expression, scale: Expression) -> Expression:
