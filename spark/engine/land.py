@@ -29,7 +29,7 @@ from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.log import commit, table
 from spark.engine.log.commit import until_committed
-from spark.engine.log.landing_definition import check_landing, landing_definition, widen
+from spark.engine.log.landing_definition import check_landing, evolve_landing, landing_definition
 from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
@@ -37,6 +37,7 @@ from spark.engine.ports import opened
 from spark.operators.algebra import col, cols
 from spark.serdes.records import decode, decode_key
 from spark.topology.envelope import CAPTURED
+from spark.topology.formats import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,7 +135,8 @@ def land(
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
         TopicUnordered: a Debezium topic with several partitions is declared with `truncate=True`.
-        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
+            key.
         NotCommitted: other runs committed first, several times.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
@@ -167,8 +169,10 @@ def land(
             no_rows = session.read.format("delta").load(landing.path).where("false")
             if not commit.close_other_epochs(no_rows, landing, state):
                 return None
-            widen(session, landing, state, source)
+            if not evolve_landing(session, landing, state, source, run):
+                return None
             table.keep_statistics(session, landing, state, key)
+            table.keep_format(session, landing, state)
             with frame_cache(session) as cache:
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
@@ -248,14 +252,14 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
-    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`. Of a Debezium
-    topic also `CAPTURED`, and `_headers` (as raw bytes are).
+    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_headers` (the same, if
+    the declaration reads headers), `_batch`. Of a Debezium topic also `CAPTURED`.
 
     A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
     key columns are read from the value.
 
     Args:
-        records: the records, with the columns of Spark's Kafka source; of a Debezium topic with `headers`.
+        records: the records, with the columns of Spark's Kafka source; `headers` only if the declaration reads them.
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
@@ -268,7 +272,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
-        *([F.col("headers").alias("_headers")] if consumed.envelope is not None else []),
+        *([F.col("headers").alias("_headers")] if consumed.reads_headers else []),
     )
     broken = F.col("_error").isNotNull()
     ours = [
@@ -280,10 +284,11 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.col("_error"),
         F.when(broken, F.col("_key")).alias("_key"),
         F.when(broken, F.col("_value")).alias("_value"),
+        *([F.when(broken, F.col("_headers")).alias("_headers")] if consumed.reads_headers else []),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
     if consumed.envelope is not None:
-        ours += [*cols(CAPTURED), F.when(broken, F.col("_headers")).alias("_headers")]
+        ours += cols(CAPTURED)
     of_stream = source.kind == "stream"
     decoded = decode(raw, consumed, key_from_value=of_stream)
     if not of_stream:
@@ -451,11 +456,11 @@ def _read(
     end: dict[int, int],
 ) -> DataFrame:
     options = dict(kafka.spark_options()) | {
-        "includeHeaders": str(source.consumed.envelope is not None).lower(),
         "assign": json.dumps({source.topic: sorted(end)}),
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
+        "includeHeaders": str(source.consumed.reads_headers).lower(),
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
         # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
         # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
@@ -474,7 +479,7 @@ def _timestamp(consumed: Consumed) -> Column:
         return F.col("_at")
     if consumed.timestamp is None:
         return _records_own()
-    types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
+    types = {column.name: column.type for column in consumed.columns}
     at = col(consumed.timestamp)
     if types[consumed.timestamp] != "bigint":
         declared = at.cast("timestamp")
@@ -489,11 +494,11 @@ def _records_own() -> Column:
 
 
 def _names(consumed: Consumed) -> list[str]:
-    return list(dict.fromkeys(column.name for column in (*consumed.key, *consumed.value)))
+    return list(dict.fromkeys(column.name for column in consumed.columns))
 
 
 def _schema(session: SparkSession, source: Source) -> StructType:
     """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
-    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    kafka += "headers array<struct<key: string, value: binary>>"
+    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    kafka += f", headers {HEADERS}"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())

@@ -27,7 +27,7 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
 
     Args:
         records: binary `_key` and `_value`, and other columns whose names begin with an underscore, so that they never
-            collide with a user's column.
+            collide with a user's column; `_headers` among them if the declaration asks for headers.
         consumed: the declared columns and their formats.
         key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
 
@@ -54,6 +54,7 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
         for name, column in zip(key, consumed.key, strict=True)
     ]
     columns += [(_field("value", column), column.name) for column in consumed.value]
+    columns += [] if consumed.headers is None else [(F.col("_headers"), consumed.headers)]
     return with_error.select(
         *records.columns,
         *(F.when(decoded, field).alias(name) for field, name in columns),

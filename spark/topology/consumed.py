@@ -10,8 +10,8 @@ from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import check_held, check_key_format
-from spark.topology.sql.ddl import parse_columns
+from spark.topology.formats import HEADERS, check_held, check_key_format
+from spark.topology.sql.ddl import legal_name, parse_columns
 from spark.topology.sql.expressions import column_named
 
 # Spark cannot compare maps and variants, and floats with equal text may differ in the last bit.
@@ -29,7 +29,8 @@ class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
     `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
-    They are columns of the key, and their values must be equal. `envelope` is the form of a Debezium topic.
+    They are columns of the key, and their values must be equal. `headers` names the column with the record's headers.
+    `envelope` is the form of a Debezium topic.
     """
 
     format: str
@@ -39,14 +40,22 @@ class Consumed:
     again: tuple[Column, ...] = ()
     key_format: str = "json"
     envelope: Envelope | None = None
+    headers: str | None = None
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether the headers of its records are read: into a column, or as a part of the envelope."""
+        return self.headers is not None or self.envelope is not None
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The key's columns, then the value's."""
-        return self.key + self.value
+        """The key's columns, then the value's, then the one with the record's headers, if it was asked for."""
+        return self.key + self.value + (() if self.headers is None else (Column(self.headers, HEADERS),))
 
     @staticmethod
-    def json(*, key: str, value: str, timestamp: str | None = None, key_format: str = "json") -> Consumed:
+    def json(
+        *, key: str, value: str, timestamp: str | None = None, key_format: str = "json", headers: str | None = None
+    ) -> Consumed:
         """JSON in key and value, or only in the value.
 
         Args:
@@ -55,15 +64,19 @@ class Consumed:
                 type; a record in which key and value differ goes into quarantine.
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
             key_format: the format of the key: "json", or "kafka" for what Kafka's own serializers write.
+            headers: the name of one more column, which gets the record's headers in their order, as
+                array<struct<key:string,value:binary>>; null without any. By default headers are not read.
 
         Raises:
             TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format of
                 the key cannot hold it.
         """
-        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()))
+        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()), headers)
 
     @staticmethod
-    def kafka(*, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka") -> Consumed:
+    def kafka(
+        *, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka", headers: str | None = None
+    ) -> Consumed:
         """What Kafka's own serializers write, in key and value, or only in the value: one column each.
 
         The type of a column says which serializer it was: smallint, int, bigint, float, double and boolean are those of
@@ -75,11 +88,12 @@ class Consumed:
             value: the value's column, such as "line string".
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
             key_format: the format of the key: "kafka", or "json".
+            headers: the name of one more column, with the record's headers, as of `json`.
 
         Raises:
             TopologyError: the text is no DDL, or declares several columns, or one of a type without a serializer.
         """
-        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()))
+        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()), headers)
 
     @staticmethod
     def debezium(
@@ -150,7 +164,15 @@ class Versioned:
     history: str
 
 
-def _declared(format_: str, key: str, value: str, timestamp: str | None, key_format: object, place: Place) -> Consumed:
+def _declared(
+    format_: str,
+    key: str,
+    value: str,
+    timestamp: str | None,
+    key_format: object,
+    place: Place,
+    headers: str | None = None,
+) -> Consumed:
     """The declared columns, checked by the rules for every format."""
     keys = parse_columns(key, replace(place, node=f"{place.node} key"))
     values = parse_columns(value, replace(place, node=f"{place.node} value"))
@@ -164,7 +186,9 @@ def _declared(format_: str, key: str, value: str, timestamp: str | None, key_for
     check_held(format_, "value", values, place)
     time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)
     again = tuple(column for column in values if column not in only_value)
-    return Consumed(format_, keys, only_value, time, again, of_key)
+    if headers is not None and column_named(legal_name(headers, place), keys + only_value) is not None:
+        raise place.mistake(f"{headers!r} is already a column", "choose another name for the headers")
+    return Consumed(format_, keys, only_value, time, again, of_key, headers=headers)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:

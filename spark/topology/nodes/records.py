@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from spark.topology.columns import Column
 from spark.topology.envelope import may_be_unavailable
-from spark.topology.nodes.node import AddedColumns, Costs, Node
+from spark.topology.nodes.node import AddedColumns, Costs, Node, WiderColumns
 from spark.topology.nodes.scan import LANDING, Scan
+from spark.topology.sql.widening import Wider
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,16 @@ class Records(Node):
     def without(self, added: AddedColumns) -> Node:
         """The records without the columns that were added to the landing."""
         return replace(self, source=self.source.without(added))
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The widened columns of the landing or of the stored stream."""
+        return self.source.widened(inputs)
+
+    def narrowed(self, inputs: WiderColumns) -> Node:
+        """The records as they were before columns were widened."""
+        source = self.source.narrowed(inputs)
+        assert isinstance(source, Scan)
+        return replace(self, source=source)
 
     def anonymous(self) -> Node:
         """The records of a landing without its columns."""
