@@ -128,8 +128,8 @@ def synchronised(held: Sequence[Waiting]) -> dg.AssetCheckResult:
 def quarantine_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     """The check of the counts of a landing's records."""
     why = (
-        "Whether every record that was read has a value, is a tombstone or is in quarantine, and whether any is in "
-        "quarantine."
+        "Whether every record that was read has a value, is a tombstone, is in quarantine or was dropped from it, and "
+        "whether any is in quarantine."
     )
     return dg.AssetCheckSpec(QUARANTINE, asset=key, blocking=False, description=why)
 
@@ -141,6 +141,9 @@ def accounted(counted: Counted | None) -> dg.AssetCheckResult:
     schema = dg.TableSchema([dg.TableColumn("reason"), dg.TableColumn("records", "int")])
     reasons = [dg.TableRecord({"reason": why, "records": count}) for why, count in counted.reasons.items()]
     counts = f"Of {counted.records} records {counted.rows} have a value, {counted.tombstones} are tombstones"
+    dropped = sum(counted.dropped.values())
+    if dropped:
+        counts += f", {dropped} were dropped from quarantine"
     return dg.AssetCheckResult(
         passed=not counted.quarantined and not counted.wrong,
         check_name=QUARANTINE,
@@ -149,8 +152,10 @@ def accounted(counted: Counted | None) -> dg.AssetCheckResult:
             "with_value": counted.rows,
             "tombstones": counted.tombstones,
             "quarantined": counted.quarantined,
+            "dropped": dropped,
             "offsets_read": counted.offsets,
             "reasons": dg.MetadataValue.table(reasons, schema=schema),
+            **({"dropped_by": dg.MetadataValue.json({**counted.dropped})} if dropped else {}),
         },
         severity=dg.AssetCheckSeverity.ERROR if counted.wrong else dg.AssetCheckSeverity.WARN,
         description="; ".join(counted.wrong) or f"{counts}, {counted.quarantined} are in quarantine.",

@@ -96,6 +96,7 @@ def of_status(status: TableStatus) -> Metadata:
             "landing/with_value": dg.MetadataValue.int(counted.rows),
             "landing/tombstones": dg.MetadataValue.int(counted.tombstones),
             "landing/quarantined": dg.MetadataValue.int(counted.quarantined),
+            "landing/dropped": dg.MetadataValue.int(sum(counted.dropped.values())),
         }
     if (taken := status.taken) is not None:
         entries["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)

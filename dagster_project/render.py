@@ -16,7 +16,7 @@ from spark.engine.audit import Audited, Unprovable
 from spark.engine.compact import Compacted
 from spark.engine.land import Landed
 from spark.engine.publish import Published
-from spark.engine.quarantine import Redecoded
+from spark.engine.quarantine import Dropped, Redecoded
 from spark.engine.status import describe_first_offsets, describe_held, describe_waiting, metrics, utc_text
 from spark.topology.nodes import LANDING, leader_parts
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark.engine.dropped_records import DroppedRecord, DroppedRecords
     from spark.engine.log.position import Position
     from spark.engine.log.stored_table import State
-    from spark.engine.quarantine import Undecodable
+    from spark.engine.quarantine import RawRecord, Undecodable
     from spark.engine.status import TableStatus
     from spark.engine.tick import Ticked
     from spark.engine.time_sync import Waiting
@@ -47,8 +47,8 @@ def dotted(table: str) -> str:
     return f"{topology}.{name}"
 
 
-def result_line(result: Landed | Stepped | Published | Redecoded | Compacted) -> str:
-    """One line on the result of a landing, a step, a publication, a decoding or a compaction.
+def result_line(result: Landed | Stepped | Published | Redecoded | Dropped | Compacted) -> str:
+    """One line on the result of a landing, a step, a publication, a decoding, a drop or a compaction.
 
     Below the line of a step are the expectations that rows of its table fail.
     """
@@ -59,6 +59,9 @@ def result_line(result: Landed | Stepped | Published | Redecoded | Compacted) ->
         case Redecoded():
             counts = f"{result.decoded} records, {result.left} still in quarantine"
             return _line("decoded", result.table, counts, result.seconds)
+        case Dropped():
+            counts = f"{result.dropped} records from quarantine, {result.left} still in it"
+            return _line("dropped", result.table, counts, result.seconds)
         case Published():
             return _line(result.outcome, result.table, _published_counts(result), result.seconds)
         case Landed():
@@ -209,6 +212,7 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
     if status.counted is not None:
         notes += [f"wrong: {mismatch}" for mismatch in status.counted.wrong]
         notes += [f"{count} in quarantine: {reason}" for reason, count in status.counted.reasons.items()]
+        notes += [f"{count} dropped from quarantine: {reason}" for reason, count in status.counted.dropped.items()]
     if status.taken is not None and status.taken.wrong:
         notes.append(f"wrong: {status.taken.wrong}")
     if status.state is not None:
@@ -301,6 +305,39 @@ def quarantine_grid(records: Sequence[Undecodable]) -> Grid:
         place = (record.topic, str(record.partition), str(record.offset))
         grid.add_row(*place, *(escape(printable(text or "")) for text in (record.error, record.key, record.value)))
     return grid
+
+
+def reasons_grid(counts: Sequence[tuple[str, int, str]]) -> Grid:
+    """A grid of reasons of quarantine: the topic, the number of records, the reason."""
+    grid = _grid("topic", "records", "reason")
+    for topic, records, reason in counts:
+        grid.add_row(topic, str(records), escape(printable(reason)))
+    return grid
+
+
+def raw_record_lines(record: RawRecord, limit: int) -> list[str]:
+    """A record in quarantine, with at most `limit` bytes of its key and value, in hexadecimal digits and as text."""
+    lines = [
+        f"{record.topic} partition {record.partition} offset {record.offset}",
+        f"  timestamp: {'none' if record.timestamp is None else record.timestamp.isoformat()}",
+        f"  reason: {printable(record.error)}",
+    ]
+    for part, digits in (("key", record.key_hex), ("value", record.value_hex)):
+        raw = None if digits is None else bytes.fromhex(digits)
+        lines.append(f"  {part}: {'null' if raw is None else f'{len(raw)} bytes'}")
+        lines += [] if raw is None else _dump(raw[:limit])
+        if raw is not None and len(raw) > limit:
+            lines.append(f"    {len(raw) - limit} more bytes: --bytes, or --json for all of them")
+    return [escape(line) for line in lines]
+
+
+def _dump(raw: bytes) -> list[str]:
+    """Bytes, sixteen on a line: the place of the first, all of them in hexadecimal digits, and as ASCII text."""
+    rows = [(at, raw[at : at + 16]) for at in range(0, len(raw), 16)]
+    return [
+        f"    {at:08x}  {row.hex(' '):<47}  {''.join(chr(byte) if 32 <= byte < 127 else '.' for byte in row)}"
+        for at, row in rows
+    ]
 
 
 def printable(text: str) -> str:

@@ -69,6 +69,18 @@ def find_table(name: str) -> tuple[Topology, Table]:
     return topology, topology.table(table)
 
 
+def find_source(name: str) -> tuple[Topology, Source]:
+    """The source of the topic with this name, and its topology.
+
+    Raises:
+        UsageError: there is none; the message lists those that exist.
+    """
+    topology, topic = find(name, topic_names)
+    if topic is None:
+        raise click.UsageError(f"{name} is a topology; name one of its topics: {_listed(topology, topic_names)}")
+    return topology, topology.source(topic)
+
+
 def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology, str | None]:
     """The topology, and the table or topic of it, that a name means; None for a whole topology.
 

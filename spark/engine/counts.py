@@ -1,8 +1,8 @@
-"""Counts of the records of a landing: with a value, tombstones, and in quarantine by reason.
+"""Counts of the records of a landing: with a value, tombstones, in quarantine by reason, and dropped from quarantine.
 
-The law: a landing holds exactly the records that its commits wrote, each of one kind, and of each partition no more
-than the offsets that were read. It may hold fewer: a transaction marker is an offset without a record, and so is a
-record that compaction removed.
+The law: a landing holds exactly the records that its commits wrote, each of one kind, but for those that were dropped
+from quarantine on request, and of each partition no more than the offsets that were read. It may hold fewer: a
+transaction marker is an offset without a record, and so is a record that compaction removed.
 
 Positions add up what the commits wrote. Delta's metrics have the number of records of each commit, so the total is
 exact. The number of each kind is known only after the write. So a commit of the landing carries the counts of the
@@ -12,7 +12,7 @@ its counts, and no other rows are read. Once somebody else changed it, all rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
@@ -47,8 +47,9 @@ WHY = f"""
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a landing: all `records`, `rows` with a value, `tombstones`, and `quarantined`.
+    """The counts of a landing: all `records` that it read, `rows` with a value, `tombstones`, and `quarantined`.
 
+    `dropped` has the number of records that were dropped from quarantine, by the reason that was given and by whom.
     `offsets` is how many offsets were read, from the first one of the landing to its cut, without its gaps. Offsets
     without a record are transaction markers, and records that compaction removed. `reasons` has the number of records
     by reason of quarantine: of the most frequent reasons, and of all others. `wrong` has a sentence for each
@@ -62,6 +63,7 @@ class Counted:
     offsets: int
     reasons: dict[str, int]
     wrong: tuple[str, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def table_counts(lakehouse: Lakehouse, topology: Topology, table: Table) -> Tabl
     if state is None or landed is None or state.position.n == 0 or state.position.cut != landed.position.cut:
         return None
     given = so_far(landing, landed)
-    [row] = _query(stored.path, state.version, "SELECT count(*) AS rows FROM it")
+    [row] = query(stored.path, state.version, "SELECT count(*) AS rows FROM it")
     return TableCounts(given.values, given.tombstones, row["rows"])
 
 
@@ -125,10 +127,12 @@ def counted(lakehouse: Lakehouse, topology: Topology, source: Source) -> Counted
     wrong += _missing(written, held)
     if not wrong and held.records > sum(read.values()):
         wrong.append(f"{held.records} records of {sum(read.values())} offsets: some are there twice")
-    reasons = {row["_error"]: row["records"] for row in _query(landing.path, state.version, WHY)} if held.errors else {}
+    reasons = {row["_error"]: row["records"] for row in query(landing.path, state.version, WHY)} if held.errors else {}
     if held.errors > (known := sum(reasons.values())):
         reasons[OTHERS] = held.errors - known
-    return Counted(held.records, held.values, held.tombstones, held.errors, sum(read.values()), reasons, tuple(wrong))
+    dropped = state.position.dropped
+    records, offsets = held.records + sum(dropped.values()), sum(read.values())
+    return Counted(records, held.values, held.tombstones, held.errors, offsets, reasons, tuple(wrong), dropped)
 
 
 def so_far(landing: StoredTable, state: State) -> Counts:
@@ -165,10 +169,15 @@ def after_redecoding(counts: Counts, decoded: int, deleted: int) -> Counts:
     )
 
 
+def after_dropping(counts: Counts, dropped: int) -> Counts:
+    """Return the counts after the next commit, which drops records from quarantine."""
+    return replace(counts, through=counts.through + 1, records=counts.records - dropped, errors=counts.errors - dropped)
+
+
 def kinds(path: str, version: int, *batches: int) -> dict[str, int]:
     """Return the number of records of each kind, in the rows of some commits of a landing, or of all."""
     where = f" WHERE _batch IN ({', '.join(map(str, batches))})" if batches else ""
-    [row] = _query(path, version, f"SELECT {KINDS} FROM it{where}")
+    [row] = query(path, version, f"SELECT {KINDS} FROM it{where}")
     return {name: count or 0 for name, count in row.items()}
 
 
@@ -184,7 +193,7 @@ def _held(path: str, version: int, at: Position, read: Mapping[int, int]) -> tup
     """Return the counts of all rows of a landing, and the violations of the offsets that were read."""
     held, wrong = Counts(at.n, version), []
     [cut] = at.cut.values()
-    for row in sorted(_query(path, version, COUNTS), key=lambda row: row["_partition"]):
+    for row in sorted(query(path, version, COUNTS), key=lambda row: row["_partition"]):
         partition, first, last = (row.pop(name) for name in ("_partition", "first", "last"))
         held = _plus(held, row)
         since, until = at.floor.get(partition, 0), cut.offsets.get(partition, 0)
@@ -213,9 +222,10 @@ def _in_words(parts: tuple[int, int, int]) -> str:
     return f"{parts[0]} with a value, {parts[1]} tombstones, {parts[2]} in quarantine"
 
 
-def _query(path: str, version: int, query: str) -> list[dict[str, Any]]:
+def query(path: str, version: int, sql: str) -> list[dict[str, Any]]:
+    """Return what a query on a version of a table, which it calls `it`, finds, without Spark."""
     builder = QueryBuilder().register("it", DeltaTable(path, version=version))
-    rows: list[dict[str, Any]] = pa.table(builder.execute(query).read_all()).to_pylist()
+    rows: list[dict[str, Any]] = pa.table(builder.execute(sql).read_all()).to_pylist()
     return rows
 
 

@@ -185,6 +185,13 @@ class RecordRefused(EngineError):
         self.headers = headers or {}
 
 
+class NotInQuarantine(EngineError):
+    """A record that a command names is not in quarantine.
+
+    `tidetable quarantine list TOPOLOGY.TOPIC` lists the records that are, and their reasons.
+    """
+
+
 class CannotRestore(EngineError):
     """A table cannot be put back to that version or time.
 

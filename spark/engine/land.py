@@ -179,6 +179,7 @@ def land(
                     data_version=state.data_version,
                     floor=was.floor if was.n else {p: o for p, o in start.items() if o > 0},
                     bootstrap=bootstrap,
+                    dropped=was.dropped,
                     release=was.release,
                     gaps=(*was.gaps, *gaps),
                     read_at=now if is_read else was.read_at,

@@ -324,5 +324,5 @@ def _unless_sent(sent: PublishedPosition | None, place: PublishedPosition, row: 
         yield Record(replace(place, version=version), _bytes(key), _bytes(value), timestamp)
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+def _bytes(part: bytearray | None) -> bytes | None:
+    return None if part is None else bytes(part)

@@ -3,17 +3,23 @@
 They are decoded again on demand. One MERGE with the landing's fence updates them in place, and its cut counts it. So
 the next step of a table reads them as records that arrive then, at their old offsets, and no step mixes inputs with and
 without them.
+
+They are dropped on demand too, by one MERGE of the same kind, whose position counts them by the reason that was given
+and by whom. No table has read them, so no step notices.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine.counts import after_redecoding, so_far
+from spark.engine.counts import after_dropping, after_redecoding, query, so_far
+from spark.engine.errors import NotInQuarantine
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.land import landed
 from spark.engine.log import commit, table
@@ -24,7 +30,10 @@ from spark.engine.ports import opened
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame
 
     from spark.engine.ports import Ports
     from spark.topology.topology import Source, Topology
@@ -57,6 +66,26 @@ class Redecoded:
     seconds: float
 
 
+@dataclass(frozen=True)
+class RawRecord(Undecodable):
+    """One record with all of its bytes, as hexadecimal digits."""
+
+    key_hex: str | None
+    value_hex: str | None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """How many records were dropped from the quarantine of a landing, and how many are left in it."""
+
+    table: str
+    dropped: int
+    left: int
+    version: int | None
+    """The version of the landing afterwards; None if nothing has landed."""
+    seconds: float
+
+
 def undecodable(ports: Ports, topology: Topology, source: Source, limit: int) -> list[Undecodable]:
     """Return the newest records of a landing that did not decode, at most `limit`."""
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
@@ -71,6 +100,116 @@ def undecodable(ports: Ports, topology: Topology, source: Source, limit: int) ->
         Undecodable(topic, partition, offset, timestamp, error, _text(key), _text(value))
         for topic, partition, offset, timestamp, error, key, value in rows
     ]
+
+
+def raw_record(ports: Ports, topology: Topology, source: Source, partition: int, offset: int) -> RawRecord:
+    """Return one record in quarantine; starts no Spark session.
+
+    Raises:
+        NotInQuarantine: the record is not in quarantine.
+    """
+    landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
+    state = landing.state()
+    where = f"_error IS NOT NULL AND _partition = {partition} AND _offset = {offset}"
+    found = [] if state is None else query(landing.path, state.version, f"SELECT * FROM it WHERE {where}")
+    if not found:
+        raise _not_there(landing.name, [(partition, offset)])
+    row = found[0]
+    key, value = row["_key"], row["_value"]
+    return RawRecord(
+        *(row["_topic"], partition, offset, row["_timestamp"], row["_error"], _text(key), _text(value)),
+        *(None if raw is None else bytes(raw).hex() for raw in (key, value)),
+    )
+
+
+def drop(
+    ports: Ports,
+    topology: Topology,
+    source: Source,
+    chosen: Mapping[int, Sequence[int]] | str,
+    reason: str,
+    by: str,
+    run: str,
+) -> Dropped:
+    """Drop records from quarantine for good. The landing's position counts them by reason and by whom.
+
+    Args:
+        ports: the connections.
+        topology: the topology.
+        source: the topic.
+        chosen: the offsets of the records, by partition; or the reason for which they are in quarantine.
+        reason: why they are dropped.
+        by: who drops them.
+        run: the run's id.
+
+    Raises:
+        NotInQuarantine: a record is not in quarantine, or none is for that reason; nothing is dropped.
+        NotCommitted: other runs committed first, several times.
+    """
+    began = time.monotonic()
+    landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
+    why = f"{reason} ({by})"
+    aim, count = None, 0  # how often records were dropped for this reason once a commit of this call was made
+
+    def once() -> Dropped | None:
+        nonlocal aim, count
+        state = landing.state()
+        if state is None or state.position.n == 0:
+            raise NotInQuarantine(f"{landing.name}: nothing has landed, so nothing is in quarantine")
+        was = state.position
+        so_often = was.dropped.get(why, 0)
+        if aim is not None and so_often >= aim:  # another run committed before the commit was read back
+            return Dropped(landing.name, count, so_far(landing, state).errors, state.version, 0.0)
+        with opened(ports.engine) as session:
+            broken = version_of(session, landing.path, state.version).where("_error IS NOT NULL")
+            found = broken.where(_is_chosen(chosen)).select(*COORDINATES)
+            count = _counted(landing.name, found, chosen)
+            aim = so_often + count
+            found.createOrReplaceTempView("__dropped")
+            statement = (
+                f"MERGE INTO delta.{quoted(landing.path)} AS t USING __dropped AS s "
+                f"ON {' AND '.join(f't.{c} = s.{c}' for c in COORDINATES)} AND t._error IS NOT NULL "
+                f"WHEN MATCHED THEN DELETE"
+            )
+            counts = after_dropping(so_far(landing, state), count)
+            dropped = was.dropped | {why: aim}
+            data_version = state.data_version
+            position = replace(was, n=was.n + 1, run=run, dropped=dropped, data_version=data_version, counts=counts)
+            committed = commit.merge(session, statement, landing, position)
+        return None if committed is None else Dropped(landing.name, count, counts.errors, committed.version, 0.0)
+
+    done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
+    return replace(done, seconds=time.monotonic() - began)
+
+
+def _is_chosen(chosen: Mapping[int, Sequence[int]] | str) -> Column:
+    if isinstance(chosen, str):
+        return F.col("_error") == chosen
+    parts = [(F.col("_partition") == partition) & F.col("_offset").isin(*at) for partition, at in chosen.items()]
+    return reduce(or_, parts, F.lit(False))
+
+
+def _counted(name: str, found: DataFrame, chosen: Mapping[int, Sequence[int]] | str) -> int:
+    """Return how many records are chosen.
+
+    Raises:
+        NotInQuarantine: a record that was named is not there, or none is.
+    """
+    if isinstance(chosen, str):
+        count = found.count()
+        if count == 0:
+            raise NotInQuarantine(f"{name}: no record is in quarantine for this reason: {chosen}")
+        return count
+    there = {tuple(row) for row in found.collect()}
+    wanted = {(partition, offset) for partition, offsets in chosen.items() for offset in offsets}
+    if missing := sorted(wanted - there):
+        raise _not_there(name, missing)
+    return len(there)
+
+
+def _not_there(name: str, missing: Sequence[tuple[int, int]]) -> NotInQuarantine:
+    places = ", ".join(f"partition {partition} offset {offset}" for partition, offset in missing)
+    return NotInQuarantine(f"{name}: not in quarantine: {places}. `tidetable quarantine list` lists what is")
 
 
 def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Redecoded:

@@ -344,7 +344,7 @@ def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
     return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
 
 
-def encode_value(columns: tuple[str, ...]) -> Expression:
+def encode_value(rows: DataFrame, columns: tuple[str, ...]) -> Expression:  # noqa: ARG001  # as every serde
     """A row's value as JSON text; never null."""
     return _encoded(columns) if columns else F.lit("{}")
 
@@ -353,12 +353,12 @@ def _encoded(columns: Iterable[str]) -> Expression:
     return F.to_json(F.struct(*(F.col(quoted(name)).alias(published_name(name)) for name in columns)), WRITING)
 
 
-def to_bytes(part: object) -> bytes:
+def to_bytes(part: object, columns: tuple[Column, ...]) -> bytes:  # noqa: ARG001  # as every serde
     """A Python value as JSON text."""
     return json.dumps(part).encode()
 
 
-def from_bytes(part: bytes) -> object:
+def from_bytes(part: bytes, columns: tuple[Column, ...]) -> object:  # noqa: ARG001  # as every serde
     """JSON text as a Python value; a number with a fraction is a Decimal."""
     value: object = json.loads(part, parse_float=Decimal)
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark.serdes import json
+from spark.serdes import json, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,22 +38,22 @@ class Serde(Protocol):
     def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Expression:
         """The key of each row, as a string or binary column; null if every column of the key is null."""
 
-    def encode_value(self, columns: tuple[str, ...]) -> Expression:
+    def encode_value(self, rows: DataFrame, columns: tuple[str, ...]) -> Expression:
         """The value of each row, with its columns by name, as a string or binary column; never null."""
 
-    def to_bytes(self, part: object) -> bytes:
-        """A key or a value as bytes, from a Python value that a test pipes.
+    def to_bytes(self, part: object, columns: tuple[Column, ...]) -> bytes:
+        """A key or a value of these columns as bytes, from a Python value that a test pipes.
 
         Raises:
             TypeError: the format has no such value.
             ValueError: the same.
         """
 
-    def from_bytes(self, part: bytes) -> object:
-        """A key or a value as a Python value, for a test that reads a topic."""
+    def from_bytes(self, part: bytes, columns: tuple[Column, ...]) -> object:
+        """A key or a value of these columns as a Python value, for a test that reads a topic."""
 
 
-SERDES: Final[Mapping[str, Serde]] = {"json": json}
+SERDES: Final[Mapping[str, Serde]] = {"json": json, "kafka": kafka}
 """Serdes by the name of their format, which `Consumed` and `Produced` hold."""
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark.testing.topics import Duration, TestRecord, Timestamp
     from spark.testing.worlds import Emitted, Row, Stored
+    from spark.topology.columns import Column
     from spark.topology.topology import Topology
 
 FRAME = 20_000
@@ -89,7 +90,7 @@ class TopologyTestDriver:
 
         Args:
             topic: one of the topology's topics, or the name of a read-only table.
-            key: a value that JSON can hold, or bytes, sent unchanged; None for a record without a key.
+            key: a value that the topic's format can hold, or bytes, sent unchanged; None for a record without a key.
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
             partition: the partition's number.
@@ -100,7 +101,7 @@ class TopologyTestDriver:
 
         Raises:
             TopologyError: the topology has no such topic; the timestamp or partition is no valid number; a header is
-                no text; JSON cannot hold the key or value; or they do not have their declared types.
+                no text; the format cannot hold the key or value; or they do not have their declared types.
         """
         place = Place(f"pipe({topic!r})", user_line())
         source = self._source(topic, place)
@@ -112,12 +113,9 @@ class TopologyTestDriver:
         for name, text in (headers or {}).items():
             if not isinstance(name, str) or not isinstance(text, str | bytes | None):
                 raise place.mistake(f"the header {name!r} is {text!r}", "write text, bytes or None, by a name")
-        try:
-            sent = _bytes(source.consumed.key_format, key), _bytes(source.consumed.format, value)
-        except (TypeError, ValueError) as error:
-            raise place.mistake(
-                f"{source.consumed.format.upper()} cannot hold it: {error}", "write decimals and times as text"
-            ) from None
+        consumed = source.consumed
+        parts = (consumed.key_format, key, consumed.key), (consumed.format, value, consumed.value + consumed.again)
+        sent = [_bytes(*part, place) for part in parts]
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
         names = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -373,5 +371,11 @@ def _own_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def _bytes(format_: str, part: object) -> bytes | None:
-    return part if part is None or isinstance(part, bytes) else serde(format_).to_bytes(part)
+def _bytes(format_: str, part: object, columns: tuple[Column, ...], place: Place) -> bytes | None:
+    if part is None or isinstance(part, bytes):
+        return part
+    try:
+        return serde(format_).to_bytes(part, columns)
+    except (TypeError, ValueError) as error:
+        do = "pipe values of the declared types; in JSON, decimals and times are text"
+        raise place.mistake(f"{format_.upper()} cannot hold it: {error}", do) from None

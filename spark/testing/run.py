@@ -29,6 +29,7 @@ from spark.testing.steps import (
 )
 from spark.testing.topics import TestRecord
 from spark.testing.worlds import Change, Frames, Moved, Stored, Worlds, by_world, frame_of, micros, unmarked
+from spark.topology.columns import Column
 from spark.topology.nodes import StreamJoin, Window
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ def sent(
     if not found:
         return
     table, schema = topology.table(name), StructType(list(tables[name].schema.fields))
+    names = {column.name for column in table.plan.columns}
     schema.add("_number", "long").add("_after", "boolean")
     sides = [
         row | {"_number": one.batch, "_after": after}
@@ -281,6 +283,9 @@ def sent(
         for row, after in ((one.was, False), (one.row, True))
         if row is not None
     ]
+    held = [Column(one.name, one.dataType.simpleString()) for one in schema if one.name in names]
+    keys = tuple(column for column in held if column.name in table.plan.key)
+    columns = keys, tuple(column for column in held if column not in keys)
     with quick(session, topology):
         rows_ = frame_of(session, StructType([StructField(one.name, one.dataType) for one in schema]), sides)
         published = ordered(table, net(table, encoded(table, rows_, F.col("_number"), F.col("_after")))).collect()
@@ -289,12 +294,12 @@ def sent(
         for ordinal, (_, key, value, at) in enumerate(of_version):
             place = PublishedPosition("", "", version, ordinal, done=ordinal == len(of_version) - 1)
             headers = place.headers(f"{topology.name}/{name}")
-            yield TestRecord.of(table.produced.format, text_bytes(key), text_bytes(value), at, headers)
+            yield TestRecord.of(table.produced, columns, (as_bytes(key), as_bytes(value)), at, headers)
 
 
-def text_bytes(text: str | bytes | None) -> bytes | None:
-    """Text as it is sent."""
-    return text.encode() if isinstance(text, str) else text
+def as_bytes(part: bytearray | None) -> bytes | None:
+    """Bytes as Spark returns them, as bytes."""
+    return None if part is None else bytes(part)
 
 
 def clocked(table: Table, was: Clock, inputs: Mapping[str, Moved], batch: int) -> Clock:

@@ -12,6 +12,9 @@ from spark.topology.errors import Place, user_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from spark.topology.columns import Column
+    from spark.topology.produced import Produced
+
 Timestamp = int | datetime
 Duration = int | timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,8 +40,8 @@ class Pipes(Protocol):
 class TestRecord:
     """A record of an output topic, as publishing its table sends it.
 
-    `key` and `value` are what a reader of the JSON gets, with decimals for numbers that have a fraction; `value` is
-    None for a tombstone. `timestamp` is in milliseconds since 1970, None for a row without event time. `headers` are
+    `key` and `value` are what a reader of the format gets; a number of JSON with a fraction is a Decimal, and `value`
+    is None for a tombstone. `timestamp` is in milliseconds since 1970, None for a row without event time. `headers` are
     text.
     """
 
@@ -53,12 +56,19 @@ class TestRecord:
 
     @staticmethod
     def of(
-        format_: str, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Mapping[str, str]
+        produced: Produced,
+        columns: tuple[tuple[Column, ...], tuple[Column, ...]],
+        parts: tuple[bytes | None, bytes | None],
+        timestamp: int | None,
+        headers: Mapping[str, str],
     ) -> TestRecord:
-        """The record with these bytes, in a format."""
-        read = serde(format_).from_bytes
-        parts = [None if part is None else read(part) for part in (key, value)]
-        return TestRecord(parts[0], parts[1], timestamp, headers, key, value)
+        """The record of a key and a value in bytes, which hold these columns in a format."""
+        formats = produced.key_format, produced.format
+        key, value = (
+            None if part is None else serde(format_).from_bytes(part, held)
+            for format_, part, held in zip(formats, parts, columns, strict=True)
+        )
+        return TestRecord(key, value, timestamp, headers, *parts)
 
 
 class TestInputTopic:

@@ -10,7 +10,7 @@ from spark.topology.consumed import check_comparable
 from spark.topology.errors import Place
 from spark.topology.model import Leader, Settings, Source, Table
 from spark.topology.nodes import Node
-from spark.topology.produced import Produced
+from spark.topology.produced import Produced, check_published
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
@@ -87,6 +87,7 @@ def publish(state: BuilderState, topic: str, produced: object, plan: Node, line:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         what = f"the bounds of windows are published as {', '.join(twice)}, and a column has that name"
         raise place.mistake(what, "rename the column")
+    check_published(produced, plan.key, plan.columns, place)
     if all(table.plan != plan for table in state.stored):
         store(state, topic, plan, line)
     index, stored = next((index, table) for index, table in enumerate(state.stored) if table.plan == plan)

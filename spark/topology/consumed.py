@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.errors import Place, user_line
+from spark.topology.formats import check_held, check_key_format
 from spark.topology.sql.ddl import parse_columns
 from spark.topology.sql.expressions import column_named
 
@@ -40,22 +41,40 @@ class Consumed:
         return self.key + self.value
 
     @staticmethod
-    def json(*, key: str, value: str, timestamp: str | None = None) -> Consumed:
-        """JSON in key and value.
+    def json(*, key: str, value: str, timestamp: str | None = None, key_format: str = "json") -> Consumed:
+        """JSON in key and value, or only in the value.
 
         Args:
             key: the key's columns, such as "order_id bigint".
             value: the value's columns, such as "amount decimal(12,2)". It may repeat columns of the key with the same
                 type; a record in which key and value differ goes into quarantine.
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "json", or "kafka" for what Kafka's own serializers write.
 
         Raises:
-            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key.
+            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format of
+                the key cannot hold it.
         """
-        place = Place("Consumed.json", user_line())
-        consumed = _declared("json", key, value, timestamp, place)
-        _check_json_maps(consumed.value, replace(place, columns={"key": consumed.key, "value": consumed.value}))
-        return consumed
+        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()))
+
+    @staticmethod
+    def kafka(*, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka") -> Consumed:
+        """What Kafka's own serializers write, in key and value, or only in the value: one column each.
+
+        The type of a column says which serializer it was: smallint, int, bigint, float, double and boolean are those of
+        Short, Integer, Long, Float, Double and Boolean, string is StringSerializer and UUIDSerializer, binary is
+        ByteArraySerializer. A record without a value is a tombstone; a text or a binary of length 0 is a value.
+
+        Args:
+            key: the key's column, such as "user_id bigint".
+            value: the value's column, such as "line string".
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "kafka", or "json".
+
+        Raises:
+            TopologyError: the text is no DDL, or declares several columns, or one of a type without a serializer.
+        """
+        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()))
 
 
 @checks_calls
@@ -70,7 +89,7 @@ class Versioned:
     history: str
 
 
-def _declared(format_: str, key: str, value: str, timestamp: str | None, place: Place) -> Consumed:
+def _declared(format_: str, key: str, value: str, timestamp: str | None, key_format: object, place: Place) -> Consumed:
     """The declared columns, checked by the rules for every format."""
     keys = parse_columns(key, replace(place, node=f"{place.node} key"))
     values = parse_columns(value, replace(place, node=f"{place.node} value"))
@@ -79,9 +98,12 @@ def _declared(format_: str, key: str, value: str, timestamp: str | None, place: 
     check_key(keys, place)
     _check_same_types(keys, values, place)
     check_comparable(only_value, place)
+    of_key = check_key_format(key_format, place)
+    check_held(of_key, "key", keys, place)
+    check_held(format_, "value", values, place)
     time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)
     again = tuple(column for column in values if column not in only_value)
-    return Consumed(format_, keys, only_value, time, again)
+    return Consumed(format_, keys, only_value, time, again, of_key)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:
@@ -101,15 +123,6 @@ def check_comparable(columns: tuple[Column, ...], place: Place) -> None:
         if _NO_EQUALITY.search(inside):
             what = f"the column {column.name!r} is {kind}, and Spark cannot compare a variant or a nested map"
             raise place.mistake(what, f"make {column.name} a string with the JSON text, or a struct")
-
-
-def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
-    """Refuse maps whose keys are not strings."""
-    for column in columns:
-        kind = column.type or ""
-        if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a JSON object are strings"
-            raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 
 def _check_same_types(keys: tuple[Column, ...], values: tuple[Column, ...], place: Place) -> None:

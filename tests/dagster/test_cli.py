@@ -122,11 +122,27 @@ def test_a_table_is_restored_and_what_differs_fails_the_audit(tidetable: Invoke,
 
 @pytest.mark.usefixtures("ran")
 def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
-    (record,) = json.loads(tidetable("quarantine", "list", "shop", "--json").stdout)
+    told = json.loads(tidetable("quarantine", "list", "shop", "--json").stdout)
+    (record,) = told["records"]
+    assert told["reasons"] == [{"topic": "clicks", "records": 1, "reason": record["error"]}]
     assert (record["topic"], record["key"], record["value"]) == ("clicks", "1", "{no json")
     assert "does not decode as JSON" in record["error"]
     assert "shop.orders has no records in quarantine" in tidetable("quarantine", "list", "shop.orders").stdout
     assert "0 records, 1 still in quarantine" in tidetable("quarantine", "replay", "shop.clicks").stdout
+    where = ("shop.clicks", "--partition", str(record["partition"]), "--offset", str(record["offset"]))
+    shown = json.loads(tidetable("quarantine", "show", *where, "--json").stdout)
+    assert shown == record | {"key_hex": b"1".hex(), "value_hex": b"{no json".hex()}
+    lines = tidetable("quarantine", "show", *where, "--bytes", "4").stdout.splitlines()
+    assert "    00000000  7b 6e 6f 20                                      {no " in lines
+    assert "    4 more bytes: --bytes, or --json for all of them" in lines
+    wrong = tidetable("quarantine", "drop", "shop.clicks", "--reason", "why")
+    assert "choose the records by --partition and --offset, or by --error" in wrong.stderr
+    assert (
+        "name one of its topics: shop."
+        in tidetable("quarantine", "drop", "shop", "--error", "x", "--reason", "y").stderr
+    )
+    other = tidetable("quarantine", "drop", "shop.clicks", "--error", "x", "--reason", "why")
+    assert "no record is in quarantine for this reason: x" in other.stderr
 
 
 @pytest.mark.usefixtures("ran")

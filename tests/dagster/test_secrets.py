@@ -50,6 +50,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "late": ("shop.orders",),
     "quarantine list": ("shop.orders",),
     "quarantine replay": ("shop.orders",),
+    "quarantine show": ("shop.orders", "--partition", "0", "--offset", "0"),
+    "quarantine drop": ("shop.orders", "--error", "none", "--reason", "a test"),
     "down": (),
 }
 

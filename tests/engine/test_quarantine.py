@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.engine.audit import audit
+from spark.engine.counts import counted
+from spark.engine.errors import NotInQuarantine
 from spark.engine.log.stored_table import StoredTable
-from spark.engine.quarantine import redecode, undecodable
+from spark.engine.quarantine import drop, raw_record, redecode, undecodable
 from spark.engine.rebuild import rebuild
 from spark.topology import Consumed, StreamsBuilder, TimeWindows, Versioned
 from tests.support import lake
@@ -100,6 +102,67 @@ def test_what_decodes_now_is_taken_at_its_own_place(ports: Ports, strictly: tupl
     landing(Record(2, None))
     lake.step_all(ports, topology)
     assert lake.rows(ports, topology, "by_name") == {"ada c.": {"count": 1}, "bob": {"count": 1}}
+    holds(ports, topology)
+
+
+def test_what_is_dropped_leaves_the_quarantine_and_stays_counted_and_no_step_sees_it(
+    ports: Ports, strictly: tuple[str, Callable[..., None]]
+) -> None:
+    topic, landing = strictly
+    landing(
+        Record(1, row("ada")),
+        Record(2, b"no JSON"),
+        Record(2, b"no 'JSON' \\ either"),
+        Record(3, b"\xff\x00", partition=1),
+        Record(None, row("nobody"), partition=1),
+    )
+    topology = people(topic)
+    [source] = topology.sources
+    lake.step_all(ports, topology)
+    before = lake.state(ports, topology, source.landing)
+    raw = raw_record(ports, topology, source, 1, 0)
+    assert (raw.error, raw.key, raw.key_hex) == (
+        "the value does not decode as JSON (name string, at bigint)",
+        "3",
+        "33",
+    )
+    assert (raw.value, raw.value_hex) == ("\\xff\x00", "ff00")
+
+    def counts() -> tuple[object, ...]:
+        found = counted(ports.lakehouse, topology, source)
+        assert found is not None
+        assert found.wrong == ()
+        assert found.records == found.rows + found.tombstones + found.quarantined + sum(found.dropped.values())
+        return found.records, found.rows, found.quarantined, found.dropped
+
+    assert counts() == (5, 1, 4, {})
+    with pytest.raises(NotInQuarantine, match="partition 0 offset 0, partition 0 offset 9"):
+        drop(ports, topology, source, {0: [0, 1, 9]}, "a test", "ada", "drop")
+    with pytest.raises(NotInQuarantine, match="no record is in quarantine for this reason: no such 'reason"):
+        drop(ports, topology, source, "no such 'reason", "a test", "ada", "drop")
+    assert lake.state(ports, topology, source.landing).version == before.version
+
+    done = drop(ports, topology, source, {0: [1]}, "a test", "ada", "drop")
+    assert (done.dropped, done.left) == (1, 3)
+    assert counts() == (5, 1, 3, {"a test (ada)": 1})
+    done = drop(ports, topology, source, raw.error, "a test", "ada", "drop more")
+    assert (done.dropped, done.left) == (2, 1)
+    assert counts() == (5, 1, 1, {"a test (ada)": 3})
+    state = lake.state(ports, topology, source.landing)
+    assert (state.position.run, state.position.dropped) == ("drop more", {"a test (ada)": 3})
+    assert state.position.cut == before.position.cut
+    assert "stepped" not in {one.outcome for one in lake.step_all(ports, topology).values()}
+    assert len(undecodable(ports, topology, source, 9)) == 1
+    with pytest.raises(NotInQuarantine, match="partition 0 offset 1"):
+        raw_record(ports, topology, source, 0, 1)
+
+    landing(Record(4, row("dan")), Record(4, b"broken"), Record(1, None))
+    assert counts() == (8, 2, 2, {"a test (ada)": 3})
+    redecode(ports, topology, source, "again")
+    lake.step_all(ports, topology)
+    assert lake.rows(ports, topology, topic) == {4: {"name": "dan"}}
+    rebuild(ports, topology, topology.table(topic), "rebuild")
+    assert lake.rows(ports, topology, topic) == {4: {"name": "dan"}}
     holds(ports, topology)
 
 

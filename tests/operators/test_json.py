@@ -475,7 +475,7 @@ def returned(consumed: Consumed, rows: DataFrame) -> tuple[list[Row], list[Row]]
     key = tuple(column.name for column in consumed.key)
     text = typed.select(
         encode_key(typed, key).cast("binary").alias("_key"),
-        encode_value(tuple(column.name for column in consumed.value)).cast("binary").alias("_value"),
+        encode_value(typed, tuple(column.name for column in consumed.value)).cast("binary").alias("_value"),
     )
     back = decode(text, consumed)
     assert back.where("_error IS NOT NULL OR _deleted").collect() == []
@@ -514,4 +514,4 @@ def test_equal_keys_are_equal_bytes(session: SparkSession) -> None:
 
 
 def test_a_row_of_a_key_alone_is_no_tombstone(session: SparkSession) -> None:
-    assert [row[0] for row in session.range(1).select(encode_value(())).collect()] == ["{}"]
+    assert [row[0] for row in session.range(1).select(encode_value(session.range(1), ())).collect()] == ["{}"]

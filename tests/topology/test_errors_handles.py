@@ -163,7 +163,11 @@ CALLS: list[tuple[str, str, Callable[[Any], object]]] = [
     ("materialize of orders", "write materialize(name)", lambda s: s.orders.materialize()),
     ("StreamsBuilder.table", "write table(topic, consumed, [versioned=...])", lambda s: s.builder.table("t")),
     ("StreamsBuilder", "write StreamsBuilder(name, [max_task", lambda _: StreamsBuilder()),  # type: ignore[call-arg]
-    ("Consumed.json", "write json(key=..., value=..., [timestamp=...])", lambda _: Consumed.json("id int")),  # type: ignore[call-arg]
+    (
+        "Consumed.json",
+        "write json(key=..., value=..., [timestamp=...], [key_format=...])",
+        lambda _: Consumed.json("id int"),  # type: ignore[call-arg]  # the mistake
+    ),
     ("TimeWindows", "write TimeWindows.of(size, [adv", lambda _: TimeWindows("1m")),  # type: ignore[call-arg]
     ("filter of orders", "SQL has no '&&'", lambda s: s.orders.filter("amount > 1 && sku = 'x'")),
 ]

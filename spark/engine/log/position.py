@@ -92,7 +92,8 @@ class Gated:
 class Counts:
     """How many records the commits of a landing wrote, up to the number `through` and the landing's `version`.
 
-    `records` is from Delta's metrics of the commits. `values`, `tombstones` and `errors` were counted in the rows.
+    `records` is from Delta's metrics of the commits, without those that were dropped from quarantine. `values`,
+    `tombstones` and `errors` were counted in the rows.
     `others`: somebody else changed the landing.
     """
 
@@ -118,7 +119,8 @@ class Position:
     - `bootstrap`: of a landing, the offsets that were captured when it was first landed, until it has reached them. No
       table reads it before (KIP-99).
     - `time`: stream time of an operator on streams, in microseconds since 1970 (KIP-353).
-    - `dropped`: how many records the table has dropped so far, by reason.
+    - `dropped`: how many records the table has dropped so far, by reason; of a landing, how many were dropped from its
+      quarantine on request, by the reason that was given and by whom.
     - `lateness`: how late the newest records were by stream time, in milliseconds: `avg` and `max`.
     - `seen`: by landing, the greatest timestamp of each versioned table that is looked up, in microseconds since 1970.
     - `enforced`: how many steps were made although an input was empty.

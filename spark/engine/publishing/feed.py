@@ -19,12 +19,15 @@ from spark.engine.inputs.snapshot import inserted, version_of
 from spark.operators.algebra import cols
 from spark.operators.order import micros
 from spark.serdes.serde import serde
-from spark.topology.columns import WINDOW_BOUNDS
+from spark.topology.columns import WINDOW_BOUNDS, Column
+from spark.topology.errors import Place
+from spark.topology.produced import check_published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from spark.engine.inputs.frame_cache import FrameCache
@@ -64,7 +67,7 @@ class Feed:
     def has_other(self, key: bytes, version: int) -> bool:
         """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
         was, now = (
-            encoded(self.target, self._at(at), at, F.lit(True)).where(F.col("_row.key") == key.decode()).select("_row")
+            encoded(self.target, self._at(at), at, F.lit(True)).where(F.col("_row.key") == F.lit(key)).select("_row")
             for at in (version, self.newest)
         )
         return was.collect() != now.collect()
@@ -137,8 +140,8 @@ class Feed:
 def encoded(
     target: Table,
     rows: DataFrame,
-    version: Column | int,
-    new: Column,
+    version: Expression | int,
+    new: Expression,
     columns: Mapping[str, DataType | str] | None = None,
 ) -> DataFrame:
     """Return rows of a table encoded as in its topic.
@@ -149,18 +152,22 @@ def encoded(
     """
     plan = target.plan
     columns = columns or {column.name: column.type or "string" for column in plan.columns}
-    encode = serde(target.produced.format)
-    value = encode.encode_value(tuple(name for name in columns if name not in plan.key))
+    produced, values = target.produced, tuple(name for name in columns if name not in plan.key)
     at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
     # A version from before the table gained a column lacks it.
     later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
     rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
+    if "kafka" in (produced.format, produced.key_format):  # of some expressions, only Spark knows the type
+        types, place = dict(rows.dtypes), Place(f"{target.name} to topic {target.topic}", target.line)
+        check_published(produced, plan.key, tuple(Column(name, types[name]) for name in columns), place)
+    value = serde(produced.format).encode_value(rows, values)
     if plan.is_stream:
         value = F.when(~F.col("_deleted"), value)
         by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
         reached = F.coalesce("_reached", micros())
         rows = rows.withColumn("_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0)))
-    row = F.struct(encode.encode_key(rows, plan.key).alias("key"), value.alias("value"), at.alias("at"))
+    key = serde(produced.key_format).encode_key(rows, plan.key)
+    row = F.struct(key.cast("binary").alias("key"), value.cast("binary").alias("value"), at.alias("at"))
     return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *_placed(target))
 
 
@@ -175,7 +182,7 @@ def net(target: Table, changes: DataFrame) -> DataFrame:
     found = found.where("NOT (_was <=> _now)")
     if target.plan.is_stream:
         return found.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
-    gone = F.struct(F.col("_was.key"), F.lit(None).cast("string").alias("value"), F.col("_was.at"))
+    gone = F.struct(F.col("_was.key"), F.lit(None).cast("binary").alias("value"), F.col("_was.at"))
     return found.withColumn("_row", F.coalesce("_now", gone))
 
 

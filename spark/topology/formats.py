@@ -1,0 +1,83 @@
+"""The formats of keys and values, and the columns that each can hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark.topology.columns import Column
+from spark.topology.errors import Place, did_you_mean
+
+SERIALIZERS: Final = {
+    "smallint": "ShortSerializer",
+    "int": "IntegerSerializer",
+    "bigint": "LongSerializer",
+    "float": "FloatSerializer",
+    "double": "DoubleSerializer",
+    "boolean": "BooleanSerializer",
+    "string": "StringSerializer",
+    "binary": "ByteArraySerializer",
+}
+"""Kafka's serializers (org.apache.kafka.common.serialization) by the type of the column."""
+
+KEY_FORMATS: Final = ("json", "kafka")
+"""What `key_format=` may name."""
+
+
+def check_key_format(name: object, place: Place) -> str:
+    """The name of a key's format, checked.
+
+    Raises:
+        TopologyError: there is no such format.
+    """
+    if not isinstance(name, str) or name not in KEY_FORMATS:
+        known = " or ".join(f'"{one}"' for one in KEY_FORMATS)
+        near = did_you_mean(name, list(KEY_FORMATS)) if isinstance(name, str) else ""
+        raise place.mistake(f"key_format is {name!r}", f"write {known}{near}")
+    return name
+
+
+def check_held(format_: str, part: str, columns: tuple[Column, ...], place: Place) -> None:
+    """Check that a format can hold the columns of a key or a value.
+
+    Raises:
+        TopologyError: it cannot.
+    """
+    if format_ == "json":
+        _check_json_maps(columns, place)
+    if format_ == "kafka":
+        _check_one_column(part, columns, place)
+
+
+def check_written(format_: str, part: str, columns: tuple[Column, ...], place: Place) -> None:
+    """Check that the columns of a key or a value can be written in a format.
+
+    Raises:
+        TopologyError: they cannot.
+    """
+    if format_ != "kafka":
+        return
+    _check_one_column(part, columns, place)
+    if columns[0].type in ("float", "double"):
+        what = f"the column {columns[0].name!r} is {columns[0].type}, of which Spark cannot write the bytes"
+        raise place.mistake(what, "publish it as JSON, or as a string")
+
+
+def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse maps whose keys are not strings."""
+    for column in columns:
+        kind = column.type or ""
+        if kind.startswith("map<") and not kind.startswith("map<string,"):
+            what = f"the column {column.name!r} is {kind}, and the keys of a JSON object are strings"
+            raise place.mistake(what, f"declare {column.name} as map<string,...>")
+
+
+def _check_one_column(part: str, columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse anything but one column of a type that has a serializer of Kafka's."""
+    if len(columns) != 1:
+        what = f"the {part} has {len(columns)} columns, and what Kafka's own serializers write is one value"
+        raise place.mistake(what, f"declare one column of the {part}")
+    [column] = columns
+    if column.type is not None and column.type not in SERIALIZERS:
+        what = f"the column {column.name!r} is {column.type}, for which Kafka has no serializer"
+        known = ", ".join(f"{kind} ({name})" for kind, name in SERIALIZERS.items())
+        raise place.mistake(what, f"declare {column.name} as the type that was written: {known}")
