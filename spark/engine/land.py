@@ -34,9 +34,11 @@ from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
+from spark.engine.schemas import check_limits, has_unknown_id, schemas_of
 from spark.operators.algebra import col, cols
 from spark.serdes.records import decode
-from spark.serdes.serde import serde
+from spark.serdes.schemas import NONE
+from spark.serdes.serde import decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from spark.engine.log.stored_table import State
     from spark.engine.offsets import TopicOffsets
     from spark.engine.ports import Kafka, Ports
+    from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
@@ -135,12 +139,18 @@ def land(
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
         PlanChanged: a landed column is declared with another type, or records with another event time or key.
         NotCommitted: other runs committed first, several times.
+        RegistryUnavailable: the topic has a schema registry, and it does not answer.
+        SchemaMismatch: the schemas of the topic cannot be read as declared.
+        EngineUnlimited: the topic is in Avro, and the engine does not limit the lengths in its records.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
     topic, key = f"{ports.kafka.cluster_id()}/{source.topic}", [column.name for column in source.consumed.key]
 
+    scan = False  # whether the records have a schema id that their subject does not have
+
     def once() -> Landed | None:
+        nonlocal scan
         state = landing.state()
         if state is not None:
             check_landing(landing.name, state, source)  # even without new records: else tables are rebuilt in vain
@@ -161,7 +171,9 @@ def land(
             widen(session, landing, state, source)
             table.keep_statistics(session, landing, state, key)
             with frame_cache(session) as cache:
+                check_limits(ports, session, source)
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
+                schemas = schemas_of(ports, source, records, scan=scan)
                 cleaned = 0 if lost is None else lost.count()
                 was = state.position
                 bootstrap = was.bootstrap if was.n else until
@@ -188,7 +200,7 @@ def land(
                 )
                 seen = Observation()
                 ahead = topology.settings.message_timestamp_after_max_ms
-                rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead).observe(
+                rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead, schemas).observe(
                     seen,
                     F.count(F.lit(1)).alias("records"),
                     F.count("_error").alias("errors"),
@@ -197,7 +209,10 @@ def land(
                 batch = rows if lost is None else rows.unionByName(lost)
                 try:
                     committed = commit.append(batch, landing, position)
-                except PySparkException:
+                except PySparkException as error:
+                    if not scan and has_unknown_id(error):
+                        scan = True
+                        return None
                     if not _expiring(ports.kafka, source, cut[topic], start, end):
                         raise
                     return None  # records were removed while they were read: the next try finds the gap
@@ -235,7 +250,13 @@ def land(
             say(total)
 
 
-def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
+def landed(
+    records: DataFrame,
+    source: Source,
+    batch: int,
+    ahead: int | None = None,
+    schemas: Mapping[Part, Schemas] = NONE,
+) -> DataFrame:
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
@@ -249,6 +270,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
+        schemas: by part, the schemas of a registry that the records name.
     """
     consumed = source.consumed
     raw = records.select(
@@ -272,7 +294,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
     of_stream = source.kind == "stream"
-    decoded = decode(raw, consumed, key_from_value=of_stream)
+    decoded = decode(raw, consumed, schemas, key_from_value=of_stream)
     if not of_stream:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
@@ -403,7 +425,9 @@ def _records(
         return records, None
     known = ports.kafka.beginning_offsets([source.topic])[source.topic].offsets
     first = {partition: min(known.get(partition, 0), offset) for partition, offset in end.items()}
-    content = _keys(_read(session, ports.kafka, topology, source, first, end), source.consumed)
+    whole = _read(session, ports.kafka, topology, source, first, end)
+    # All ids are looked up: a key that did not decode would count as removed, and its row would be deleted.
+    content = _keys(whole, source.consumed, schemas_of(ports, source, whole, scan=True)["key"])
     landing = version_of(session, ports.lakehouse.table(topology.name, source.landing), state.version)
     versioned = any(latest.history is not None for latest in newest)
     lost = tombstones(cache, source, versioned, landing, content, first, ranges, batch)
@@ -419,9 +443,11 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
     return max(1, -(-sum(counts) // TASK_RECORDS), -(-len(counts) // TASK_PARTITIONS))
 
 
-def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
+def _keys(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    decoded = serde(consumed.key_format).decode(records.select(F.col("key").alias("_key")), "key", consumed.key)
+    decoded = decoder(consumed.key_format).decode(
+        records.select(F.col("key").alias("_key")), "key", consumed.key, schemas
+    )
     whole = F.col("_key_error").isNull()
     fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
     return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))

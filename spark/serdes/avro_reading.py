@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F
 
-from spark.serdes.avro_types import WIDEST, Avro, Field, as_number, declared, member
+from spark.serdes.avro_types import BOOLEAN, WIDEST, Avro, Field, as_number, declared, member
 from spark.topology.columns import Column
 from spark.topology.errors import Place
 from spark.topology.sql.ddl import fields as struct_fields
@@ -22,7 +22,7 @@ Take = Callable[[Expression], Expression]
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 """Bytes of the integers."""
 
-LONG_DIGITS = 18
+LONG_DIGITS, LONG_BYTES = 18, 8
 """Spark reads a decimal of so many digits as a long, and drops the bytes beyond its eighth."""
 
 INTEGER = r"^[+-]?[0-9]+$"
@@ -100,7 +100,10 @@ def _scalar(avro: Avro, kind: str) -> Reading:
         return _integer(bare, kind, plain=not avro.logical)
     if avro.kind in ("string", "enum"):
         return _text(bare, kind)
-    same = {"boolean": "boolean", "float": "float", "double": "double", "bytes": "binary", "fixed": "binary"}
+    if avro.kind == kind == "boolean":
+        byte = F.lit(b"\1")
+        return Reading(bare, "", lambda value: value == byte, lambda value: ~value.isin(F.lit(b"\0"), byte))
+    same = {"float": "float", "double": "double", "bytes": "binary", "fixed": "binary"}
     if same.get(avro.kind) == kind:
         return Reading(bare, "", _same)
     if (avro.kind, kind) == ("float", "double"):
@@ -137,7 +140,8 @@ def _integer(bare: Avro, kind: str, *, plain: bool) -> Reading:
 def _decimal(avro: Avro, kind: str) -> Reading:
     if avro.scale > WIDEST or not kind.startswith("decimal"):
         raise Unreadable
-    precision = min(max(avro.precision, LONG_DIGITS + 1), WIDEST)
+    longs = avro.kind == "fixed" and avro.size <= LONG_BYTES  # any value of it is a long
+    precision = avro.precision if longs else min(max(avro.precision, LONG_DIGITS + 1), WIDEST)
     read = replace(avro, precision=precision)
     take, lost = _cast(kind)
     return Reading(read, "", take, lambda value: lost(value) | (take(value) != value))
@@ -259,7 +263,12 @@ def _union(avro: Avro, kind: str) -> Reading:
         raise Unreadable
     taken = {column.name: reading(named[column.name], str(column.type)) for column in columns}
     readers = tuple(taken[name].reader if name in taken else _plain(branch) for name, branch in named.items())
-    return _struct(replace(avro, branches=readers), {name: (name, one) for name, one in taken.items()}, columns)
+    members = {
+        name: f"member_{member(BOOLEAN if one.reader.kind == 'boolean' else one.reader)}" for name, one in taken.items()
+    }
+    return _struct(
+        replace(avro, branches=readers), {name: (members[name], one) for name, one in taken.items()}, columns
+    )
 
 
 def _record(avro: Avro, kind: str) -> Reading:

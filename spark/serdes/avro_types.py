@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark.topology.sql.ddl import quoted
+from spark.topology.errors import Place
+from spark.topology.sql.ddl import fields, quoted
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
@@ -47,9 +48,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Avro:
-    """A type of a schema. `kind` is a primitive type, `record`, `enum`, `fixed`, `array`, `map`, `union` or `recursion`.
+    """A type of a schema.
 
-    A `recursion` names a record inside that record.
+    `kind` is a primitive type, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `recursion`, which names a record
+    inside that record.
     """
 
     kind: str
@@ -143,8 +145,8 @@ def _parse_named(schema: dict[str, Json], kind: str, namespace: str, known: dict
         known[name] = _logical(Avro("fixed", name, size=int(str(schema["size"]))), schema)
     else:
         known[name] = Avro("recursion", name)
-        fields = tuple(_field(field, inner, known) for field in _items(schema["fields"]))
-        known[name] = Avro("record", name, fields=fields)
+        own_fields = tuple(_field(field, inner, known) for field in _items(schema["fields"]))
+        known[name] = Avro("record", name, fields=own_fields)
     return known[name]
 
 
@@ -174,7 +176,8 @@ def _logical(avro: Avro, schema: Mapping[str, Json]) -> Avro:
     logical = str(schema.get("logicalType") or CONNECT.get(str(schema.get("connect.name")), ""))
     if logical == "decimal":
         precision, scale = int(str(schema["precision"])), int(str(schema.get("scale", 0)))
-        valid = avro.kind in ("bytes", "fixed") and 0 <= scale <= precision
+        digits = len(str(2 ** (8 * avro.size - 1))) - 1 if avro.kind == "fixed" else precision
+        valid = avro.kind in ("bytes", "fixed") and 0 <= scale <= precision <= digits
         return replace(avro, logical=logical, precision=precision, scale=scale) if valid else avro
     kinds = {
         "date": ("int",),
@@ -188,6 +191,44 @@ def _logical(avro: Avro, schema: Mapping[str, Json]) -> Avro:
     return replace(avro, logical=logical) if avro.kind in kinds.get(logical, ()) else avro
 
 
+BOOLEAN: Final = Avro("fixed", "tidetable_boolean", size=1)
+"""How a boolean is read: the byte that is one. Avro's reader takes any byte but 1 for false, and 0 and 1 are valid."""
+
+
+def merged(avro: Avro) -> Avro:
+    """The type, in which a record that is used in several places has the fields that any of them has.
+
+    Raises:
+        NotAvro: two places have a field in two types.
+    """
+    records: dict[str, dict[str, Field]] = {}
+    _collect(avro, records)
+    return _with_fields(avro, records)
+
+
+def _collect(avro: Avro, records: dict[str, dict[str, Field]]) -> None:
+    for branch in avro.branches:
+        _collect(branch, records)
+    for field in avro.fields:
+        known = records.setdefault(avro.name, {}).setdefault(field.name, field)
+        if _bare(known.type) != _bare(field.type):
+            raise NotAvro(f"the field {field.name} of {avro.name} is declared in two ways: declare it in one")
+        _collect(field.type, records)
+
+
+def _bare(avro: Avro) -> Avro:
+    """The type without the fields of records."""
+    return replace(avro, fields=(), branches=tuple(map(_bare, avro.branches)))
+
+
+def _with_fields(avro: Avro, records: Mapping[str, Mapping[str, Field]]) -> Avro:
+    fields_ = tuple(
+        replace(field, type=_with_fields(field.type, records)) for field in records.get(avro.name, {}).values()
+    )
+    branches = tuple(_with_fields(branch, records) for branch in avro.branches)
+    return replace(avro, fields=fields_ if avro.kind == "record" else (), branches=branches)
+
+
 def as_json(avro: Avro, defined: set[str] | None = None, *, logical: bool = False) -> Json:
     """The schema of a type. `defined` has the names that are defined already, and gets those that this defines.
 
@@ -197,6 +238,8 @@ def as_json(avro: Avro, defined: set[str] | None = None, *, logical: bool = Fals
         logical: whether it has the logical types, as Spark needs them in the schema of the reader.
     """
     defined = set() if defined is None else defined
+    if avro.kind == "boolean":
+        avro = BOOLEAN
     if avro.kind == "union":
         return [as_json(branch, defined, logical=logical) for branch in avro.branches]
     if avro.kind in ("array", "map"):
@@ -224,7 +267,8 @@ def as_json(avro: Avro, defined: set[str] | None = None, *, logical: bool = Fals
 def _field_json(field: Field, defined: set[str], logical: bool) -> Json:
     result: dict[str, Json] = {"name": field.name, "type": as_json(field.type, defined, logical=logical)}
     if logical and field.default:
-        [result["default"]] = field.default
+        [default] = field.default
+        result["default"] = chr(default) if isinstance(default, bool) else default
     return result
 
 
@@ -262,8 +306,8 @@ def declared(avro: Avro) -> str | None:
     return None
 
 
-def _struct(fields: list[tuple[str, Avro]]) -> str | None:
-    typed = [(name, declared(avro)) for name, avro in fields]
+def _struct(members: list[tuple[str, Avro]]) -> str | None:
+    typed = [(name, declared(avro)) for name, avro in members]
     if not typed or any(kind is None for _, kind in typed):
         return None
     return f"struct<{','.join(f'{quoted(name)}:{kind}' for name, kind in typed)}>"
@@ -280,3 +324,31 @@ def as_number(union: Avro) -> Avro | None:
 def member(branch: Avro) -> str:
     """The name of a type of a union, by which Spark names the member of the struct: `string`, `address`."""
     return (branch.name.rpartition(".")[2] or branch.kind).lower()
+
+
+def of_type(kind: str, name: str) -> Avro:
+    """The Avro type, with null, of a declared type; `name` makes the names of records unique."""
+    logical = {
+        "date": Avro("int", logical="date"),
+        "timestamp": Avro("long", logical="timestamp-micros"),
+        "timestamp_ntz": Avro("long", logical="local-timestamp-micros"),
+    }
+    kinds = {"tinyint": "int", "smallint": "int", "bigint": "long", "binary": "bytes"}
+    if kind in logical:
+        avro = logical[kind]
+    elif kind.startswith("decimal"):
+        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+        avro = Avro("bytes", logical="decimal", precision=precision, scale=scale)
+    elif kind.startswith("array<"):
+        avro = Avro("array", branches=(of_type(kind[len("array<") : -1], name),))
+    elif kind.startswith("map<string,"):
+        avro = Avro("map", branches=(of_type(kind[len("map<string,") : -1], name),))
+    elif kind.startswith("struct<"):
+        inside = fields(kind, Place(kind, None))
+        columns = tuple(
+            Field(column.name, of_type(str(column.type), f"{name}_{column.name}"), default=(None,)) for column in inside
+        )
+        avro = Avro("record", name, fields=columns)
+    else:
+        avro = Avro(kinds.get(kind, kind))
+    return Avro("union", branches=(Avro("null"), avro))

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from spark.serdes.serde import serde
+from spark.serdes.serde import decoder
 from spark.testing.rows import Rows
 from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable
 from spark.testing.steps import Counted
@@ -375,7 +375,7 @@ def _bytes(format_: str, part: object, columns: tuple[Column, ...], place: Place
     if part is None or isinstance(part, bytes):
         return part
     try:
-        return serde(format_).to_bytes(part, columns)
+        return decoder(format_).to_bytes(part, columns)
     except (TypeError, ValueError) as error:
         do = "pipe values of the declared types; in JSON, decimals and times are text"
         raise place.mistake(f"{format_.upper()} cannot hold it: {error}", do) from None
