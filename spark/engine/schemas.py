@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import EngineUnlimited, RegistryUnavailable, SchemaMismatch
 from spark.serdes import avro
-from spark.serdes.schemas import NO_SCHEMAS, NONE, UNKNOWN, Schemas
+from spark.serdes.schemas import NO_SCHEMAS, UNKNOWN, Schemas
 from spark.topology.formats import WITH_REGISTRY
 
 if TYPE_CHECKING:
@@ -61,12 +61,6 @@ def parts_with_schemas(source: Source) -> dict[Part, tuple[Column, ...]]:
         "value": (consumed.format, consumed.value + consumed.again),
     }
     return {part: columns for part, (format_, columns) in parts.items() if format_ in WITH_REGISTRY}
-
-
-def declared_schemas(source: Source) -> Mapping[Part, Schemas]:
-    """Return the schemas of the declared columns, for tests, which have no registry."""
-    parts = parts_with_schemas(source)
-    return dict(NONE) | {part: avro.of_columns(columns) for part, columns in parts.items()}
 
 
 def registry_of(ports: Ports, source: Source) -> Registry:

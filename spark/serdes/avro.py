@@ -13,22 +13,17 @@ finds bytes after the record.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from spark.serdes.avro_reading import Reading, Unreadable, advice, field_named, reading
-from spark.serdes.avro_types import Avro, Field, NotAvro, as_json, merged, of_type, parse
-from spark.serdes.schemas import UNKNOWN, Schema, Schemas
-from spark.topology.errors import Place
-from spark.topology.sql.ddl import fields as struct_fields
+from spark.serdes.avro_types import Avro, Field, NotAvro, as_json, declared, merged, parse
+from spark.serdes.schemas import UNKNOWN
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -38,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schema, Schemas
     from spark.topology.columns import Column
 
 END: Final = b"Tidetabl"
@@ -50,8 +46,6 @@ FRAMED, VALUE, AFTER = "tidetable_framed", "value", "after"
 HEADER: Final = 5  # bytes before the record: 0, and the id
 GUID_HEADER: Final = 17  # bytes of the newer framing: 1, and a GUID
 REST: Final = 2**31 - 1  # bytes: more than an array has
-
-TESTS: Final = 0  # the schema id of records that a test pipes; registries begin with 1
 
 OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 
@@ -312,54 +306,20 @@ def _parsed(schema: Schema) -> Avro | None:
         return None
 
 
-def of_columns(columns: tuple[Column, ...]) -> Schemas:
-    """The schema of declared columns, as the only one: what `to_bytes` writes."""
-    return Schemas({TESTS: Schema(TESTS, "AVRO", json.dumps(_written(columns)))})
+def columns_of(schema: Schema, name: str) -> list[tuple[str, str | None]]:
+    """The columns that a schema can be declared with: their names and types; the type is None if there is none.
 
-
-def to_bytes(part: object, columns: tuple[Column, ...]) -> bytes:
-    """A dict, or the value of a single column, in Avro by the schema of the declared columns.
+    A schema that is no record is one column, of the given name.
 
     Raises:
-        TypeError: a value has not the declared type.
-        ValueError: the same.
+        Mismatch: it is no Avro schema.
     """
-    import fastavro  # takes 0.1 s, and few tests need it
-
-    row = part if isinstance(part, dict) else {columns[0].name: part}
-    names = [column.name for column in columns]
-    if (not isinstance(part, dict) and len(columns) > 1) or row.keys() - set(names):
-        raise ValueError(f"{part!r} does not have the columns {', '.join(names)}")
-    values = {column.name: _python(row.get(column.name), str(column.type)) for column in columns}
-    written = io.BytesIO()
+    if schema.kind != "AVRO":
+        raise Mismatch(f"the schema {schema.id} is {schema.kind}, not AVRO")
     try:
-        fastavro.schemaless_writer(written, fastavro.parse_schema(_written(columns)), values, strict_allow_default=True)
-    except (AttributeError, KeyError, OverflowError, struct.error) as error:
-        raise ValueError(f"{part!r} has not the declared types: {error}") from error
-    return _header(TESTS) + written.getvalue()
-
-
-def _written(columns: tuple[Column, ...]) -> dict[str, object]:
-    fields = tuple(Field(column.name, of_type(str(column.type), column.name), default=(None,)) for column in columns)
-    written = as_json(Avro("record", "tidetable_row", fields=fields), logical=True)
-    assert isinstance(written, dict)
-    return {**written}
-
-
-def _python(value: object, kind: str) -> object:
-    """A value with text for a decimal or a time, as JSON has it, as the Python type that fastavro writes."""
-    if kind.startswith("array<") and isinstance(value, list):
-        return [_python(one, kind[len("array<") : -1]) for one in value]
-    if kind.startswith("map<string,") and isinstance(value, dict):
-        return {name: _python(one, kind[len("map<string,") : -1]) for name, one in value.items()}
-    if kind.startswith("struct<") and isinstance(value, dict):
-        columns = struct_fields(kind, Place(kind, None))
-        return {column.name: _python(value.get(column.name), str(column.type)) for column in columns}
-    if kind.startswith("decimal") and isinstance(value, str | int):
-        return Decimal(value)
-    if kind == "date" and isinstance(value, str):
-        return date.fromisoformat(value)
-    if kind.startswith("timestamp") and isinstance(value, str):
-        at = datetime.fromisoformat(value)
-        return at.replace(tzinfo=at.tzinfo or UTC) if kind == "timestamp" else at
-    return value
+        avro = parse(schema.text, schema.references).value
+    except NotAvro as error:
+        raise Mismatch(f"the schema {schema.id} is not valid Avro ({error})") from error
+    if avro.kind != "record":
+        return [(name, declared(avro))]
+    return [(field.name, declared(field.type)) for field in avro.fields]

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark.topology.errors import Place
-from spark.topology.sql.ddl import fields, quoted
+from spark.topology.sql.ddl import quoted
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
@@ -145,8 +144,8 @@ def _parse_named(schema: dict[str, Json], kind: str, namespace: str, known: dict
         known[name] = _logical(Avro("fixed", name, size=int(str(schema["size"]))), schema)
     else:
         known[name] = Avro("recursion", name)
-        own_fields = tuple(_field(field, inner, known) for field in _items(schema["fields"]))
-        known[name] = Avro("record", name, fields=own_fields)
+        fields = tuple(_field(field, inner, known) for field in _items(schema["fields"]))
+        known[name] = Avro("record", name, fields=fields)
     return known[name]
 
 
@@ -222,11 +221,11 @@ def _bare(avro: Avro) -> Avro:
 
 
 def _with_fields(avro: Avro, records: Mapping[str, Mapping[str, Field]]) -> Avro:
-    fields_ = tuple(
+    fields = tuple(
         replace(field, type=_with_fields(field.type, records)) for field in records.get(avro.name, {}).values()
     )
     branches = tuple(_with_fields(branch, records) for branch in avro.branches)
-    return replace(avro, fields=fields_ if avro.kind == "record" else (), branches=branches)
+    return replace(avro, fields=fields if avro.kind == "record" else (), branches=branches)
 
 
 def as_json(avro: Avro, defined: set[str] | None = None, *, logical: bool = False) -> Json:
@@ -324,31 +323,3 @@ def as_number(union: Avro) -> Avro | None:
 def member(branch: Avro) -> str:
     """The name of a type of a union, by which Spark names the member of the struct: `string`, `address`."""
     return (branch.name.rpartition(".")[2] or branch.kind).lower()
-
-
-def of_type(kind: str, name: str) -> Avro:
-    """The Avro type, with null, of a declared type; `name` makes the names of records unique."""
-    logical = {
-        "date": Avro("int", logical="date"),
-        "timestamp": Avro("long", logical="timestamp-micros"),
-        "timestamp_ntz": Avro("long", logical="local-timestamp-micros"),
-    }
-    kinds = {"tinyint": "int", "smallint": "int", "bigint": "long", "binary": "bytes"}
-    if kind in logical:
-        avro = logical[kind]
-    elif kind.startswith("decimal"):
-        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-        avro = Avro("bytes", logical="decimal", precision=precision, scale=scale)
-    elif kind.startswith("array<"):
-        avro = Avro("array", branches=(of_type(kind[len("array<") : -1], name),))
-    elif kind.startswith("map<string,"):
-        avro = Avro("map", branches=(of_type(kind[len("map<string,") : -1], name),))
-    elif kind.startswith("struct<"):
-        inside = fields(kind, Place(kind, None))
-        columns = tuple(
-            Field(column.name, of_type(str(column.type), f"{name}_{column.name}"), default=(None,)) for column in inside
-        )
-        avro = Avro("record", name, fields=columns)
-    else:
-        avro = Avro(kinds.get(kind, kind))
-    return Avro("union", branches=(Avro("null"), avro))

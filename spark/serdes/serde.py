@@ -37,14 +37,6 @@ class Decoder(Protocol):
             and raises no error, but for a schema id that must be looked up first (see `Schemas`).
         """
 
-    def to_bytes(self, part: object, columns: tuple[Column, ...]) -> bytes:
-        """A key or a value of these columns as bytes, from a Python value that a test pipes.
-
-        Raises:
-            TypeError: the format has no such value.
-            ValueError: the same.
-        """
-
 
 class Serde(Decoder, Protocol):
     """A format of keys and values that are read and written."""
@@ -54,6 +46,14 @@ class Serde(Decoder, Protocol):
 
     def encode_value(self, rows: DataFrame, columns: tuple[str, ...]) -> Expression:
         """The value of each row, with its columns by name, as a string or binary column; never null."""
+
+    def to_bytes(self, part: object, columns: tuple[Column, ...]) -> bytes:
+        """A key or a value of these columns as bytes, from a Python value that a test pipes.
+
+        Raises:
+            TypeError: the format has no such value.
+            ValueError: the same.
+        """
 
     def from_bytes(self, part: bytes, columns: tuple[Column, ...]) -> object:
         """A key or a value of these columns as a Python value, for a test that reads a topic."""

@@ -20,7 +20,6 @@ from spark.testing.apart import DIGITS, WORLD, apart
 from spark.testing.steps import (
     Clock,
     PublishedPosition,
-    declared_schemas,
     encoded,
     identity,
     landed,
@@ -250,7 +249,7 @@ class Run:
 def decoded(session: SparkSession, source: Source, records: Sequence[Row], ahead: int | None) -> DataFrame:
     """Records of a topic as rows of its landing."""
     frame = frame_of(session, KAFKA, records).withColumn("timestamp", F.timestamp_millis("timestamp"))
-    return landed(frame, source, 0, ahead, declared_schemas(source))
+    return landed(frame, source, 0, ahead)
 
 
 def check_decoded(piped: Piped, error: str | None) -> None:

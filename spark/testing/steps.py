@@ -9,13 +9,11 @@ from spark.engine.inputs.stream_time import Clock
 from spark.engine.land import landed
 from spark.engine.publishing.feed import encoded, net, ordered
 from spark.engine.publishing.position import PublishedPosition
-from spark.engine.schemas import declared_schemas
 
 __all__ = [
     "Clock",
     "Counted",
     "PublishedPosition",
-    "declared_schemas",
     "stored_records",
     "encoded",
     "identity",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import fastavro
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry import record_subject_name_strategy as by_record
