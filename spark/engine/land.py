@@ -160,6 +160,9 @@ def land(
         end = _slice(start, until)
         left = sum(until.values()) - sum(end.values())
         with opened(ports.engine) as session:
+            # Before the landing is created: it would keep a declaration that its schemas refuse.
+            check_limits(ports, session, source)
+            schemas = schemas_of(ports, source, _read(session, ports.kafka, topology, source, start, end), scan=scan)
             if state is None:
                 definition = json.dumps(landing_definition(source))
                 state = table.create(session, landing, _schema(session, source), run, definition, key)
@@ -171,9 +174,7 @@ def land(
             widen(session, landing, state, source)
             table.keep_statistics(session, landing, state, key)
             with frame_cache(session) as cache:
-                check_limits(ports, session, source)
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
-                schemas = schemas_of(ports, source, records, scan=scan)
                 cleaned = 0 if lost is None else lost.count()
                 was = state.position
                 bootstrap = was.bootstrap if was.n else until

@@ -66,7 +66,10 @@ class _Plan:
 
 
 class Mismatch(ValueError):
-    """A schema cannot be read as declared; the message says why, and what to declare."""
+    """A schema cannot be read as declared; the message says why.
+
+    Declare the columns as the message says.
+    """
 
 
 def decode(records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:

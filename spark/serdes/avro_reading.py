@@ -33,7 +33,10 @@ DAY = 86_400_000_000  # microseconds
 
 
 class Unreadable(ValueError):
-    """A type of a schema cannot be read as the declared one."""
+    """A type of a schema cannot be read as the declared one.
+
+    Declare the type that `tidetable schema declare TOPIC` prints.
+    """
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,10 @@ CONNECT: Final = {
 
 
 class NotAvro(ValueError):
-    """A text is no Avro schema."""
+    """A text is no Avro schema.
+
+    Register a valid schema, or declare the topic in its format.
+    """
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,6 @@ def test_an_unknown_id_is_quarantined_and_replayed_when_the_registry_has_it(
     assert errors[1] == f"the value was written by a schema that the registry does not have, id {unknown}"
     assert "the key has no Avro framing" in errors[2]
     source = topology.sources[0]
-    assert redecode(avro, topology, source, "again").decoded == 0
     has_it = Registry({"url": registry.address})
     has_it._schemas[unknown] = replace(known, id=unknown, text=json.dumps(later))  # ids cannot be chosen
     assert redecode(replace(avro, registry=has_it), topology, source, "again").decoded == 1
