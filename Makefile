@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test thorough faults kills protocol fuzz conformance record check docs fmt bench up down ui
+.PHONY: help setup demo test thorough faults kills protocol fuzz conformance record record-debezium check docs fmt bench up down ui
 
 CACHE := $(or $(TIDETABLE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidetable)
 # Any uv on PATH, else one of our own beside the jars. The redirection makes make ask a shell, which knows `command`.
@@ -11,7 +11,7 @@ READY := .venv/.ready
 FAST := $(wildcard tests/topology tests/operators)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; quick when nothing changed
 
@@ -38,6 +38,9 @@ conformance: $(READY) ## Compare random tables with Kafka Streams, live, some 20
 
 record: $(READY) ## Ask Kafka Streams anew for the tables that `make test` compares ours with; needs a JDK
 	$(BIN)/python -m tests.conformance --record
+
+record-debezium: $(READY) ## Record anew what Debezium makes of tests/debezium/*.sql, some two minutes; needs a JDK and PostgreSQL 15
+	$(BIN)/python -m tests.debezium $(ARGS)
 
 fuzz: $(READY) ## The laws on 50,000 worlds: operators over operators, random plans; and 2,000 for each kind of stream and window
 	TIDETABLE_FUZZ=50000 $(BIN)/pytest tests/laws/test_programs.py tests/laws/test_stream_laws.py tests/laws/test_window_laws.py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from spark.query.history import History
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+SHORT = 3  # lines of a refusal that `status` shows in full
 
 COLOURS = {"stepped": "green", "landed": "green", "published": "green", "waiting": "yellow"}
 
@@ -208,6 +211,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
         *(f"{count} versions behind {name}" for name, count in status.leader_lag.items() if count),
         "lacks records that an input has decoded again; the next tick adds them" if status.redecoded else "",
         describe_first_offsets(topic, status.first_offsets),
+        "event time is the time of arrival: message.timestamp.type of the topic is LogAppendTime"
+        if status.arrival_time
+        else "",
     ]
     if status.counted is not None:
         notes += [f"wrong: {mismatch}" for mismatch in status.counted.wrong]
@@ -228,9 +234,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
 
 
 def _short(refusal: str) -> str:
-    """The first and the last line of a refusal: what is refused, and what to do. The step itself shows all lines."""
-    lines = refusal.splitlines()
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    """A refusal on one line. Of a long one, what is refused and what to do: the step itself shows all lines."""
+    lines = [line.strip() for line in refusal.splitlines()]
+    return "; ".join(lines) if len(lines) <= SHORT else f"{lines[0]} {lines[-1]}"
 
 
 def _begun(begun: Mapping[str, int]) -> list[str]:
@@ -328,6 +334,7 @@ def raw_record_lines(record: RawRecord, limit: int) -> list[str]:
         lines += [] if raw is None else _dump(raw[:limit])
         if raw is not None and len(raw) > limit:
             lines.append(f"    {len(raw) - limit} more bytes: --bytes, or --json for all of them")
+    lines += [f"  header {printable(name)}: {printable(str(text))}" for name, text in record.headers]
     return [escape(line) for line in lines]
 
 
@@ -410,6 +417,7 @@ def status_json(status: TableStatus) -> Json:
         "in_transactions": {**status.in_transactions},
         "gaps": to_json(status.gaps),
         "first_offsets": _first_offsets(status),
+        "arrival_time": status.arrival_time,
         "counted": to_json(status.counted),
         "taken": to_json(status.taken),
         "metrics": {} if state is None else {**metrics(state.position)},
@@ -466,9 +474,29 @@ def _cell(value: object) -> str:
 
 def to_json(value: object) -> Json:
     """A frozen value as JSON; a value that JSON has no type for becomes text."""
-    converted: Json = json.loads(json.dumps(value, default=_jsonable))
+    converted: Json = json.loads(json_text(value))
     return converted
 
 
+def json_text(value: object) -> str:
+    """The text of a value as JSON. What JSON has no type for becomes text: bytes in hexadecimal, and `NaN`."""
+    try:
+        return json.dumps(value, default=_jsonable, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # NaN, or an infinity: JSON has none
+        return json.dumps(_without_nan(json.loads(json.dumps(value, default=_jsonable))), separators=(",", ":"))
+
+
+def _without_nan(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _jsonable(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

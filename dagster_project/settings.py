@@ -54,13 +54,16 @@ PUBLIC = ("use_ssl", "user_id", "user_agent", "session_id")
 USERINFO = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 """A user name with a password, in a URL."""
 
-SECRETS = ("schema_registry_basic_auth", "schema_registry_token")
+SECRETS = ("schema_registry_basic_auth", "schema_registry_token", "serve_token")
 """Settings that are secrets."""
 
 FILES = ("expectations", "schema_registry_ca", "schema_registry_certificate", "schema_registry_key")
 """Settings that are paths."""
 
 REFERENCE = re.compile(r"(env|file):(.+)")
+
+TOKEN = 16
+"""Characters of the read service's token, at least."""
 
 CADENCE = "*/5 * * * *"
 
@@ -165,6 +168,24 @@ class Settings(BaseSettings):
     schema_registry_key: str | None = Field(
         default=None, description="A PEM file of the private key of `schema_registry_certificate`."
     )
+    serve_token: str | None = Field(
+        default=None,
+        repr=False,  # a secret
+        description="The token that `tidetable serve` asks its clients for: at least 16 characters. In the settings "
+        "file it is a reference: `env:NAME` or `file:PATH`.",
+    )
+    serve_rows: int = Field(
+        default=10_000, ge=1, description="Rows, or changes of a key, in one answer of `tidetable serve`, at most."
+    )
+    serve_bytes: int = Field(
+        default=10_000_000, ge=1_000, description="Bytes of an answer of `tidetable serve`, or of a request, at most."
+    )
+    serve_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that `tidetable serve` spends on an answer, at most, the wait for `at_least` included.",
+    )
 
     _file: Path | None = PrivateAttr(default=None)
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
@@ -198,14 +219,11 @@ class Settings(BaseSettings):
         variables = {by_variable.get(name, name): value for name, value in source().items()}
         file = SettingsFile.nearest(Path.cwd() if folder is None else folder.resolve())
         if file is None:
-            return cls(**variables)
+            return cls._checked(variables, {name: cls._variable(name) for name in variables})
         values = file.settings(environment)
         defaults = {"lake": str(file.folder / ".lake"), "topologies": (str(file.folder / "topologies"),)}
-        try:
-            settings = cls(**{**defaults, **values, **variables})
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise SettingsError(f"{file.name}: {first['loc'][0]}: {first['msg']}") from None
+        origins = {name: f"{file.name}: {name}" for name in values} | {name: cls._variable(name) for name in variables}
+        settings = cls._checked({**defaults, **values, **variables}, origins)
         settings._file = file.path
         return settings.with_origin(str(file.path), *((defaults | values).keys() - variables.keys()))
 
@@ -216,6 +234,16 @@ class Settings(BaseSettings):
             Setting(name, cls._variable(name), str(field.default or ""), field.description or "")
             for name, field in cls.model_fields.items()
         ]
+
+    @classmethod
+    def _checked(cls, values: Mapping[str, object], origins: Mapping[str, str]) -> Settings:
+        """The settings with some values, which were written at some places."""
+        try:
+            return cls(**values)  # type: ignore[arg-type]  # pydantic checks them
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = str(first["loc"][0])
+            raise SettingsError(f"{origins.get(name, name)}: {first['msg']}") from None
 
     @classmethod
     def _variable(cls, name: str) -> str:
@@ -273,6 +301,24 @@ class Settings(BaseSettings):
                 f"{self._lake}: Spark and this process read % in a path differently: name a path without it"
             )
         return Tidetable(self._engine(), Lakehouse(self.lake), self._kafka(), self._registry())
+
+    def token(self) -> str:
+        """The token of the read service.
+
+        Raises:
+            SettingsError: there is none, or it is easy to guess. The message does not have it.
+        """
+        make = "make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        if self.serve_token is None:
+            raise SettingsError(
+                f"the read service needs a token: set {self._variable('serve_token')}, or serve_token in {FILE} to "
+                f"env:NAME or file:PATH; {make}"
+            )
+        if len(self.serve_token) < TOKEN or not (self.serve_token.isascii() and self.serve_token.isprintable()):
+            raise SettingsError(
+                f"{self.origin('serve_token')} is no token: it has at least {TOKEN} characters, of ASCII; {make}"
+            )
+        return self.serve_token
 
     def ports(self) -> Ports:
         """Return the ports of the engine. Starts the lake's own broker."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from resources.cluster import Cluster, Setting
+    from spark.engine.ports import Headers
 
 TIMEOUT = 60.0  # seconds: a coordinator that has just started reads its log first; a transaction has the same timeout
 PAUSE = 0.1  # seconds between two checks whether a transaction has ended
@@ -119,8 +120,10 @@ class Publisher:
         if refused is not None:
             raise refused from error
 
-    def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
-        """Queue a record. `timestamp` is in milliseconds since 1970; None means now."""
+    def send(
+        self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str], more: Headers = ()
+    ) -> None:
+        """Queue a record. `timestamp` is in milliseconds since 1970; None means now. `more` headers come first."""
         self._begin()
         sending = (key, headers)
         while True:
@@ -131,7 +134,7 @@ class Publisher:
                     key,
                     on_delivery=partial(self._delivered, sending),
                     timestamp=timestamp or 0,
-                    headers=[(name, text.encode()) for name, text in headers.items()],
+                    headers=[*more, *((name, text.encode()) for name, text in headers.items())],
                 )
             except BufferError:
                 self._producer.poll(BLOCKED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, schemas, setup
+from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, schemas, service, setup
 from dagster_project.cli.reporting import ErrorReporting
 
 
@@ -17,8 +17,8 @@ def main(debug: bool) -> None:
 
     Settings are environment variables (TIDETABLE_LAKE, TIDETABLE_KAFKA, SPARK_REMOTE, TIDETABLE_ENGINE_MEMORY,
     TIDETABLE_TOPOLOGIES, TIDETABLE_EXPECTATIONS, TIDETABLE_CADENCE, TIDETABLE_SCHEMA_REGISTRY_URL and others of the
-    registry), or keys of tidetable.toml, or of [tool.tidetable] in pyproject.toml, in the working directory or a folder
-    above it. `tidetable init DIR` writes a project that has them.
+    registry, TIDETABLE_SERVE_TOKEN and others of `serve`), or keys of tidetable.toml, or of [tool.tidetable] in
+    pyproject.toml, in the working directory or a folder above it. `tidetable init DIR` writes a project that has them.
     """
 
 
@@ -27,7 +27,7 @@ for _command in (
     *(inspection.status, inspection.describe, inspection.gaps, inspection.late),
     *(dataflow.land, dataflow.step, dataflow.run, dataflow.publish),
     *(maintenance.audit, maintenance.check, maintenance.rebuild, maintenance.restore, maintenance.compact),
-    *(queries.get, queries.key_range, queries.prefix, queries.scan, queries.history),
+    *(queries.get, queries.key_range, queries.prefix, queries.scan, queries.history, service.serve),
     quarantine.quarantine,
     schemas.schema,
 ):

@@ -20,7 +20,6 @@ class Seconds(click.FloatRange):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
-topology_argument = click.argument("name", metavar="TOPOLOGY")
 table_argument = click.argument("name", metavar="TOPOLOGY.TABLE")
 topic_argument = click.argument("name", metavar="TOPOLOGY.TOPIC")
 topology_or_table_argument = click.argument("name", metavar="TOPOLOGY[.TABLE]")

@@ -11,7 +11,6 @@ from dagster_project.cli.arguments import (
     Seconds,
     json_option,
     table_argument,
-    topology_argument,
     topology_or_topic_argument,
 )
 from dagster_project.cli.names import find, find_table, find_topology, sources, topic_names
@@ -58,7 +57,7 @@ def step(name: str, as_json: bool) -> None:
 
 
 @click.command()
-@topology_argument
+@click.argument("names", metavar="TOPOLOGY...", nargs=-1, required=True)
 @click.option("--follow", is_flag=True, help="Tick whenever a topic has new records, until interrupted.")
 @click.option(
     "--interval",
@@ -68,18 +67,24 @@ def step(name: str, as_json: bool) -> None:
     help="With --follow: seconds between two checks for new records.",
 )
 @json_option
-def run(name: str, follow: bool, interval: float, as_json: bool) -> None:
-    """Run a tick: land every topic and step every table to one cut, then publish."""
-    topology = find_topology(name)
+def run(names: tuple[str, ...], follow: bool, interval: float, as_json: bool) -> None:
+    """Run a tick: land every topic and step every table to one cut, then publish.
+
+    Several topologies tick one after the other, in the order that they are named in: leaders first. With --json each
+    tick is a line. --follow takes one topology.
+    """
+    topologies = [find_topology(name) for name in dict.fromkeys(names)]
+    if follow and len(topologies) > 1:
+        raise click.UsageError("--follow takes one topology: run a process for each")
     tidetable = Settings.from_environment().tidetable()
     if not follow:
-        if not run_tick(tidetable, topology, as_json):
+        if not all([run_tick(tidetable, topology, as_json) for topology in topologies]):  # none is left out
             raise click.exceptions.Exit(1)
         return
     try:
-        follow_topics(tidetable, topology, interval, as_json)
+        follow_topics(tidetable, topologies[0], interval, as_json)
     except KeyboardInterrupt:
-        progress.print(f"stopped {name}; the next run continues from the last commits")
+        progress.print(f"stopped {topologies[0].name}; the next run continues from the last commits")
 
 
 @click.command()

@@ -28,7 +28,7 @@ from dagster_project.cli.servers import bootstrap_servers, engine_url, registry_
 from dagster_project.settings import Settings
 from spark.engine.dropped_records import dropped_records as find_late
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
-from spark.engine.status import observe, statuses, with_counts
+from spark.engine.status import observe, statuses, with_arrival_time, with_counts
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _observe(lakehouse: Lakehouse, kafka: Kafka | None, topology: Topology) -> t
     no_lag = None
     if kafka is not None:
         try:
-            return observe(lakehouse, kafka, topology)[1], None
+            return with_arrival_time(kafka, topology, observe(lakehouse, kafka, topology)[1]), None
         except (KafkaUnavailable, TopicMissing) as error:
             no_lag = str(error)
     return statuses(lakehouse, topology, None), no_lag

@@ -9,6 +9,8 @@ from rich.markup import escape
 
 from dagster_project.cli.output import progress
 from dagster_project.discover import BrokenTopology, topologies
+from spark.topology.errors import did_you_mean
+from spark.topology.nodes import leader_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,10 +101,25 @@ def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology
         prefix = f"{topology.name}."
         if name.startswith(prefix) and name.removeprefix(prefix) in names_of(topology):
             return topology, name.removeprefix(prefix)
+    for topology in loaded:
+        for leader in topology.leaders:
+            lake, of, table = leader_parts(leader.scan.table) or (None, "", "")
+            if name == f"{of}.{table}":
+                where = "" if lake is None else f" in the lake {lake}"
+                raise click.UsageError(
+                    f"{name} is a table of the topology {of}{where}, which {topology.name} reads and never writes: run "
+                    f"this command in the project of {of}"
+                )
+    names = [one for topology in loaded for one in (topology.name, *_names(topology, names_of))]
+    meant = did_you_mean(name, names)
     known = [", ".join(filter(None, [topology.name, _listed(topology, names_of)])) for topology in loaded]
     left_out = ". A topology was left out: its error is printed above" if broken else ""
-    raise click.UsageError(f"unknown name {name!r}; known names: {'; '.join(known) or 'none'}{left_out}")
+    raise click.UsageError(f"unknown name {name!r}{meant}; known names: {'; '.join(known) or 'none'}{left_out}")
 
 
 def _listed(topology: Topology, names_of: Callable[[Topology], list[str]]) -> str:
-    return ", ".join(f"{topology.name}.{name}" for name in dict.fromkeys(names_of(topology)))
+    return ", ".join(_names(topology, names_of))
+
+
+def _names(topology: Topology, names_of: Callable[[Topology], list[str]]) -> list[str]:
+    return [f"{topology.name}.{name}" for name in dict.fromkeys(names_of(topology))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +10,8 @@ from dagster_project import render
 from dagster_project.cli.arguments import POSITIVE, VERSION, Seconds, json_option, table_argument
 from dagster_project.cli.output import print_result
 from dagster_project.settings import Settings
+from spark.query.keys import time_of
+from spark.query.positions import offsets_from
 from spark.query.reader import Reader
 from spark.query.table_reader import TIMEOUT
 
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from spark.query.table_reader import TableReader
 
 KEYS = {"ignore_unknown_options": True}  # a negative number is a key, not an option
-
-
-@dataclass(frozen=True)
-class _Produced:
-    """A record that a producer sent: `TOPIC:PARTITION:OFFSET`."""
-
-    text: str
-
-    def _part(self, number: int) -> str:
-        parts = self.text.rsplit(":", 2)
-        if len(parts) != 3 or not all(part.isdecimal() for part in parts[1:]):
-            raise click.UsageError(f"--at-least {self.text}: write TOPIC:PARTITION:OFFSET, as in orders:0:41")
-        return parts[number]
-
-    def topic(self) -> str:
-        return self._part(0)
-
-    def partition(self) -> int:
-        return int(self._part(1))
-
-    def offset(self) -> int:
-        return int(self._part(2))
 
 
 def _version_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -168,24 +146,15 @@ def _table(
     metadata: bool,
 ) -> tuple[TableReader, dict[str, Any]]:
     """The reader of a table at the version that the options name, and the options of a query of it."""
-    records = [_Produced(text) for text in at_least]
     reader = Reader(Settings.from_environment().tidetable().lakehouse)
-    table = reader.table(name, records or None, timeout)
+    table = reader.table(name, offsets_from(at_least), timeout)
     if as_of_version is not None and as_of_timestamp is not None:
         raise click.UsageError("--as-of-version and --as-of-timestamp name two versions: leave one out")
     if as_of_version is not None:
         table = table.as_of_version(as_of_version)
     if as_of_timestamp is not None:
-        table = table.as_of_timestamp(_time(as_of_timestamp))
+        table = table.as_of_timestamp(time_of(as_of_timestamp))
     return table, {"columns": columns or None, "metadata": metadata}
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise click.UsageError(f"--as-of-timestamp {text}: write a time as in 2026-11-24T10:00") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _print(rows: Iterable[Mapping[str, Any]], as_json: bool) -> None:

@@ -16,7 +16,7 @@ from resources.locked import locked
 
 HERE = Path(__file__).parent
 CHECKSUMS = HERE / "checksums.txt"
-FOR_TESTS = {"streams"}  # fetched by the test that needs them, never by `make setup`
+FOR_TESTS = {"debezium", "streams"}  # fetched by the test that needs them, never by `make setup`
 ON_REQUEST = {"registry"}  # fetched by the first `tidetable up --registry`
 
 

@@ -26,8 +26,10 @@ from spark.engine.log import commit, merge, replacement, table
 from spark.engine.log.definition import check_definition, check_landings, definition
 from spark.engine.log.position import Gated
 from spark.engine.log.stored_table import StoredTable
+from spark.engine.log.table import stored_types
 from spark.engine.ports import opened
-from spark.operators.algebra import PRESENT, cols, present
+from spark.operators.algebra import PRESENT, col, cols, present
+from spark.topology.sql.widening import is_wider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,23 +133,52 @@ class Attempt:
         """The clock in the position."""
         return Clock(self.position.time, self.position.dropped, self.position.seen)
 
-    def check_types(self, source: DataFrame) -> None:
-        """Refuse rows whose types differ from the table's: Delta would cast them, and lose values that do not fit.
+    def widen(self, source: DataFrame) -> bool:
+        """Widen the stored columns of which `source` has a wider type. Return whether there are any.
+
+        The rows so far have the same values in the wider types (`spark.engine.log.definition`). They are committed with
+        these types at the position that the table has, so the caller must read its state again.
 
         Raises:
-            PlanChanged: they differ.
+            PlanChanged: other types differ: Delta would cast the rows, and lose values that do not fit.
         """
-        stored, given = dict(self.stored().dtypes), dict(source.drop(PRESENT).dtypes)
-        if stored == given:
-            return
-        other = [
-            f"  {column}: {stored.get(column)}, now {given.get(column)}"
-            for column in stored | given
-            if stored.get(column) != given.get(column)
-        ]
-        name = self.table.dotted_name
-        lines = [f"{name} has other columns than its inputs now give it:", *other, f"run `tidetable rebuild {name}`"]
-        raise PlanChanged("\n".join(lines))
+        wider = self._wider(source)
+        if wider is None:
+            stored, given = dict(self.stored().dtypes), dict(source.drop(PRESENT).dtypes)
+            differ = [column for column in stored | given if stored.get(column) != given.get(column)]
+            name = self.table.dotted_name
+            what = f"{name} has other columns than its inputs now give it:"
+            other = [f"  {column}: {stored.get(column)}, now {given.get(column)}" for column in differ]
+            raise PlanChanged("\n".join([what, *other, f"run `tidetable rebuild {name}`"]))
+        if not wider:
+            return False
+        table.widen_columns(self.session, self.table, self.before, wider, self.position.run)
+        return True
+
+    def _wider(self, source: DataFrame) -> dict[str, str] | None:
+        """Return the columns of `source`, type by name, that are wider than the stored ones; None if others differ.
+
+        A table without a step in its epoch has no position at which its rows could be written again.
+        """
+        given, stored = source.drop(PRESENT), self.stored()
+        if dict(given.dtypes) == dict(stored.dtypes):
+            return {}
+        now, before = stored_types(given.schema.json()), stored_types(stored.schema.json())
+        differ = [name for name in now if before.get(name) != now[name]]
+        if self.before.position.n == 0 or now.keys() != before.keys():
+            return None
+        return (
+            {name: dict(given.dtypes)[name] for name in differ}
+            if all(is_wider(now[name], before[name]) for name in differ)
+            else None
+        )
+
+    def as_stored(self, rows: DataFrame) -> DataFrame:
+        """Return rows of an older version with the types that the table's columns were widened to since."""
+        types = [stored_types(frame.schema.json()) for frame in (self.stored(), rows)]
+        kinds = {field.name: field.dataType for field in self.stored().schema}
+        wider = [name for name, old in types[1].items() if name in types[0] and is_wider(types[0][name], old)]
+        return rows.withColumns({name: col(name).cast(kinds[name]) for name in wider})
 
     # Commits. Each returns None if another run committed first.
 
@@ -178,6 +209,8 @@ class Attempt:
 
         A MERGE cannot if columns changed, or a key has several rows.
         """
+        if self._wider(rows) and self.widen(rows):
+            return None
         attempt, batch = self._gated(rows)
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
@@ -310,6 +343,7 @@ def attempting(
             whole=False,
             restored=None,
             deleted=None,
+            widened=False,
             gated=known_result(gate, state),
             begun=begun_at,
             enforced=state.position.enforced + pins.enforced,

@@ -56,6 +56,14 @@ class OffsetsExpired(EngineError):
     """
 
 
+class TopicUnordered(EngineError):
+    """An event that empties a table has no order among the records of the topic's other partitions.
+
+    Give the topic of the table one partition, or leave out `truncate=True` of its `Consumed.debezium`: then such an
+    event goes into quarantine.
+    """
+
+
 class TopicRecreated(EngineError):
     """The topic is not the one whose offsets the landing holds.
 

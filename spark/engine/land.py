@@ -24,21 +24,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from spark.engine.counts import kinds, so_far
-from spark.engine.errors import OffsetsExpired, TopicRecreated
+from spark.engine.errors import OffsetsExpired, TopicRecreated, TopicUnordered
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.log import commit, table
 from spark.engine.log.commit import until_committed
-from spark.engine.log.landing_definition import check_landing, landing_definition, widen
+from spark.engine.log.landing_definition import check_landing, evolve_landing, landing_definition
 from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
 from spark.engine.schemas import check_limits, has_unknown_id, schemas_of
 from spark.operators.algebra import col, cols
-from spark.serdes.records import decode
+from spark.serdes.records import decode, decode_key
 from spark.serdes.schemas import NONE
-from spark.serdes.serde import decoder
+from spark.topology.envelope import CAPTURED
+from spark.topology.formats import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +138,9 @@ def land(
     Raises:
         OffsetsExpired: records were removed from the topic before they were landed.
         TopicRecreated: the topic was deleted and created again, or lost its newest records.
-        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        TopicUnordered: a Debezium topic with several partitions is declared with `truncate=True`.
+        PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
+            key.
         NotCommitted: other runs committed first, several times.
         RegistryUnavailable: the topic has a schema registry, and it does not answer.
         SchemaMismatch: the schemas of the topic cannot be read as declared.
@@ -147,6 +150,13 @@ def land(
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
     topic, key = f"{ports.kafka.cluster_id()}/{source.topic}", [column.name for column in source.consumed.key]
 
+    envelope = source.consumed.envelope
+    if envelope is not None and envelope.truncate and len(cut[topic].offsets) > 1:
+        raise TopicUnordered(
+            f"topic {source.topic} has {len(cut[topic].offsets)} partitions, and is declared with truncate=True at "
+            f"{source.line}: an event that empties the table has no order among the records of other partitions. Write "
+            f"the table into a topic of one partition, or leave out truncate=True"
+        )
     scan = False  # whether the records have a schema id that their subject does not have
 
     def once() -> Landed | None:
@@ -171,8 +181,10 @@ def land(
             no_rows = session.read.format("delta").load(landing.path).where("false")
             if not commit.close_other_epochs(no_rows, landing, state):
                 return None
-            widen(session, landing, state, source)
+            if not evolve_landing(session, landing, state, source, run):
+                return None
             table.keep_statistics(session, landing, state, key)
+            table.keep_format(session, landing, state)
             with frame_cache(session) as cache:
                 records, lost = _records(cache, ports, topology, source, state, start, end, now)
                 cleaned = 0 if lost is None else lost.count()
@@ -207,7 +219,7 @@ def land(
                     F.count("_error").alias("errors"),
                     F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
                 )
-                batch = rows if lost is None else rows.unionByName(lost)
+                batch = rows if lost is None else rows.unionByName(lost, allowMissingColumns=True)
                 try:
                     committed = commit.append(batch, landing, position)
                 except PySparkException as error:
@@ -261,13 +273,14 @@ def landed(
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
-    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_batch`.
+    `_deleted`, `_error`, `_key` and `_value` (the raw bytes, of a record in quarantine only), `_headers` (the same, if
+    the declaration reads headers), `_batch`. Of a Debezium topic also `CAPTURED`.
 
     A record of a table is in quarantine also if a part of its key is null: no row could hold it. For a stream, missing
     key columns are read from the value.
 
     Args:
-        records: the records, with the columns of Spark's Kafka source.
+        records: the records, with the columns of Spark's Kafka source; `headers` only if the declaration reads them.
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
@@ -281,6 +294,7 @@ def landed(
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
+        *([F.col("headers").alias("_headers")] if consumed.reads_headers else []),
     )
     broken = F.col("_error").isNotNull()
     ours = [
@@ -292,8 +306,11 @@ def landed(
         F.col("_error"),
         F.when(broken, F.col("_key")).alias("_key"),
         F.when(broken, F.col("_value")).alias("_value"),
+        *([F.when(broken, F.col("_headers")).alias("_headers")] if consumed.reads_headers else []),
         F.lit(batch).cast("bigint").alias("_batch"),
     ]
+    if consumed.envelope is not None:
+        ours += cols(CAPTURED)
     of_stream = source.kind == "stream"
     decoded = decode(raw, consumed, schemas, key_from_value=of_stream)
     if not of_stream:
@@ -315,6 +332,8 @@ def _too_far(at: Column, ahead: int) -> Column:
 def _without_key(consumed: Consumed) -> Column:
     """Return the error of a record of a table whose key, or a part of it, is null; null if none."""
     missing = F.greatest(F.lit(False), *(col(column.name).isNull() for column in consumed.key))
+    if consumed.envelope is not None:
+        missing &= F.col("_truncated").isNull()  # it changes every row, and has no key
     key = ", ".join(column.name for column in consumed.key)
     reason = f"the key ({key}) is null, or a part of it is, and no row of a table has such a key"
     return F.when(missing, F.lit(reason))
@@ -446,9 +465,7 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
 
 def _keys(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    decoded = decoder(consumed.key_format).decode(
-        records.select(F.col("key").alias("_key")), "key", consumed.key, schemas
-    )
+    decoded = decode_key(records.select(F.col("key").alias("_key")), consumed, schemas)
     whole = F.col("_key_error").isNull()
     fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
     return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))
@@ -467,6 +484,7 @@ def _read(
         "startingOffsets": json.dumps({source.topic: start}),
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
+        "includeHeaders": str(source.consumed.reads_headers).lower(),
         # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
         # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
         # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
@@ -477,10 +495,15 @@ def _read(
 
 
 def _timestamp(consumed: Consumed) -> Column:
-    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time."""
+    """Return the event time: the declared column, else the record's own timestamp; null if it is not a valid time.
+
+    Of a Debezium topic it is the time of the change in the database, which a tombstone does not have.
+    """
+    if consumed.envelope is not None:
+        return F.col("_at")
     if consumed.timestamp is None:
         return _records_own()
-    types = {column.name: column.type for column in (*consumed.key, *consumed.value)}
+    types = {column.name: column.type for column in consumed.columns}
     at = col(consumed.timestamp)
     if types[consumed.timestamp] != "bigint":
         declared = at.cast("timestamp")
@@ -495,10 +518,11 @@ def _records_own() -> Column:
 
 
 def _names(consumed: Consumed) -> list[str]:
-    return list(dict.fromkeys(column.name for column in (*consumed.key, *consumed.value)))
+    return list(dict.fromkeys(column.name for column in consumed.columns))
 
 
 def _schema(session: SparkSession, source: Source) -> StructType:
     """Return the schema of a landing: that of `landed`, and `_redecoded`, which is null until a record is redecoded."""
     kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    kafka += f", headers {HEADERS}"
     return landed(session.createDataFrame([], kafka), source, 0).schema.add(REDECODED, LongType())

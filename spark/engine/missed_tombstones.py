@@ -160,7 +160,7 @@ def tombstones(
             f"before a landing looked for them. Land it under another topology name, or move {source.landing} away to "
             f"start over"
         )
-    value = [column for column in source.consumed.value if column.name not in key]
+    value = [column for column in source.consumed.columns if column.name not in key]
     return placed.where("_first IS NOT NULL").select(
         *cols(key),
         *(F.lit(None).cast(str(column.type)).alias(column.name) for column in value),

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from spark.topology.topology import Settings
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Headers of a record in their order: a name and a value each."""
+
+
 class Engine(Protocol):
     """Spark, with a session for every step."""
 
@@ -38,8 +42,10 @@ class Lakehouse(Protocol):
 class Publisher(Protocol):
     """Sends records to a topic. A commit makes them visible together with a position."""
 
-    def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
-        """Send a record; its timestamp is in milliseconds since 1970, None for now."""
+    def send(
+        self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str], more: Headers = ()
+    ) -> None:
+        """Send a record; its timestamp is in milliseconds since 1970, None for now. `more` headers come first."""
 
     def commit(self, version: int, position: str) -> None:
         """Commit the records sent so far, with the version as the group's offset and the position as its metadata."""

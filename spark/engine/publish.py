@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row
 
-    from spark.engine.ports import Ports, Publisher
+    from spark.engine.ports import Headers, Ports, Publisher
     from spark.topology.topology import Table, Topology
 
 BATCH = 10_000  # records of a transaction: many, to spread its fixed cost; not more, as its readers wait for its end
@@ -184,12 +184,13 @@ def _published(
 
 @dataclass(frozen=True)
 class Record:
-    """A record to be sent, and its place; `timestamp` is in milliseconds since 1970."""
+    """A record to be sent, and its place; `timestamp` is in milliseconds since 1970, `headers` are the user's."""
 
     at: PublishedPosition
     key: bytes | None
     value: bytes | None
     timestamp: int | None
+    headers: Headers = ()
 
 
 def _check_tail(topology: Topology, target: Table, sent: PublishedPosition | None, emptied: list[int]) -> None:
@@ -252,7 +253,7 @@ def _sending(
             skips += place in skipped
             if place not in left_out and place not in skipped:
                 at = replace(record.at, skipped=skips)
-                publisher.send(record.key, record.value, record.timestamp, at.headers(name))
+                publisher.send(record.key, record.value, record.timestamp, at.headers(name), record.headers)
                 uncommitted, count, tombstones = uncommitted + 1, count + 1, tombstones + (record.value is None)
             last = replace(record.at, ordinal=record.at.ordinal + 1, skipped=skips)
         # None comes before a computation or a fetch, which may take longer than the transaction timeout.
@@ -318,10 +319,11 @@ def _records(feed: Feed, sent: PublishedPosition | None, aim: PublishedPosition)
 
 def _unless_sent(sent: PublishedPosition | None, place: PublishedPosition, row: Row) -> Iterator[Record]:
     """Yield the record of a row at a place, unless the topic has it, because it has a part of its version."""
-    version, key, value, timestamp = row
+    version, key, value, timestamp, *more = row
+    headers = tuple((one["key"], _bytes(one["value"])) for column in more for one in column or ())
     begun = sent is not None and not sent.done and (sent.version, sent.whole) == (version, place.whole)
     if sent is None or not begun or place.ordinal >= sent.ordinal:
-        yield Record(replace(place, version=version), _bytes(key), _bytes(value), timestamp)
+        yield Record(replace(place, version=version), _bytes(key), _bytes(value), timestamp, headers)
 
 
 def _bytes(part: bytearray | None) -> bytes | None:

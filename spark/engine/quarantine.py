@@ -24,10 +24,11 @@ from spark.engine.inputs.snapshot import REDECODED, version_of
 from spark.engine.land import landed
 from spark.engine.log import commit, table
 from spark.engine.log.commit import until_committed
-from spark.engine.log.landing_definition import check_landing, widen
+from spark.engine.log.landing_definition import check_landing, evolve_landing
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
 from spark.engine.schemas import check_limits, schemas_of
+from spark.topology.formats import HEADERS
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class RawRecord(Undecodable):
 
     key_hex: str | None
     value_hex: str | None
+    headers: tuple[tuple[str, str | None], ...] = ()
+    """The headers in their order, a name and a text each, if the topic is declared with `headers=`."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,16 @@ def raw_record(ports: Ports, topology: Topology, source: Source, partition: int,
     row = found[0]
     key, value = row["_key"], row["_value"]
     return RawRecord(
-        *(row["_topic"], partition, offset, row["_timestamp"], row["_error"], _text(key), _text(value)),
-        *(None if raw is None else bytes(raw).hex() for raw in (key, value)),
+        topic=row["_topic"],
+        partition=partition,
+        offset=offset,
+        timestamp=row["_timestamp"],
+        error=row["_error"],
+        key=_text(key),
+        value=_text(value),
+        key_hex=_hex(key),
+        value_hex=_hex(value),
+        headers=tuple((one["key"], _text(one["value"])) for one in row.get("_headers") or ()),
     )
 
 
@@ -174,8 +185,8 @@ def drop(
             )
             counts = after_dropping(so_far(landing, state), count)
             dropped = was.dropped | {why: aim}
-            data_version = state.data_version
-            position = replace(was, n=was.n + 1, run=run, dropped=dropped, data_version=data_version, counts=counts)
+            next_ = replace(was, n=was.n + 1, run=run, dropped=dropped, widened=False)
+            position = replace(next_, data_version=state.data_version, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         return None if committed is None else Dropped(landing.name, count, counts.errors, committed.version, 0.0)
 
@@ -220,7 +231,8 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
     whose stream time has passed it drops it as late.
 
     Raises:
-        PlanChanged: a landed column is declared with another type, or records with another event time or key.
+        PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
+            key.
         NotCommitted: other runs committed first, several times.
     """
     began = time.monotonic()
@@ -232,17 +244,19 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
             return Redecoded(landing.name, 0, 0, None, 0.0)
         with opened(ports.engine) as session:
             check_landing(landing.name, state, source)
-            widen(session, landing, state, source)
+            if not evolve_landing(session, landing, state, source, run):
+                return None
             broken = version_of(session, landing.path, landing.version()).where("_error IS NOT NULL")
             raw = broken.select(
                 F.col("_key").alias("key"),
                 F.col("_value").alias("value"),
                 *(F.col(f"_{column}").alias(column) for column in ("topic", "partition", "offset", "timestamp")),
+                *([_headers(broken)] if source.consumed.reads_headers else []),
             )
             check_limits(ports, session, source)
             schemas = schemas_of(ports, source, raw, scan=True)
             again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms, schemas)
-            decoded = again.where("_error IS NULL").drop("_key", "_value", "_batch", "_topic")
+            decoded = again.where("_error IS NULL").drop("_key", "_value", "_headers", "_batch", "_topic")
             quarantined, count, deleted = broken.count(), decoded.count(), decoded.where("_deleted").count()
             if count == 0:
                 return Redecoded(landing.name, 0, quarantined, state.version, 0.0)
@@ -260,7 +274,8 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = {value}' for c, value in values.items())}"
             )
             counts = after_redecoding(so_far(landing, state), count, deleted)
-            position = replace(was, n=was.n + 1, run=run, cut=cut, data_version=state.data_version, counts=counts)
+            next_ = replace(was, n=was.n + 1, run=run, cut=cut, widened=False)
+            position = replace(next_, data_version=state.data_version, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         if committed is None:
             return None
@@ -268,6 +283,16 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
 
     done = until_committed(landing.name, once, f"is more than one tick of {topology.name} running?")
     return replace(done, seconds=time.monotonic() - began)
+
+
+def _headers(broken: DataFrame) -> Column:
+    """Return the headers of records in quarantine; null if they landed before headers were asked for."""
+    there = F.col("_headers") if "_headers" in broken.columns else F.lit(None)
+    return there.cast(HEADERS).alias("headers")
+
+
+def _hex(raw: bytes | None) -> str | None:
+    return None if raw is None else bytes(raw).hex()
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -136,6 +136,7 @@ def _rebuilt(ports: Ports, topology: Topology, attempt: Attempt) -> Stepped | No
         newest = commits[0].position
         rows, clock = replayed(ports, attempt.cache, topology, target, attempt.table, commits)
         position = replace(position, inputs=newest.inputs, cut=newest.cut)
+        rows = attempt.as_stored(rows)
     else:
         advanced = advance(topology, target, attempt.initial_span(), Clock(), position.n)
         assert advanced.output.frame is not None, "the first span has every row"

@@ -88,7 +88,7 @@ def restore(
             )
             try:
                 rows = version_of(attempt.session, table.path, chosen.version, target.plan)
-                return replace(attempt, position=position).replace_rows(rows)
+                return replace(attempt, position=position).replace_rows(attempt.as_stored(rows))
             except PySparkException as error:
                 if not changes_lost(error):
                     raise

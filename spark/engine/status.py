@@ -12,7 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from spark.engine.counts import counted, table_counts
-from spark.engine.errors import FormatUnknown, InputChanged, LogBroken, PlanChanged, PositionLost
+from spark.engine.errors import FormatUnknown, InputChanged, LeaderMissing, LogBroken, PlanChanged, PositionLost
+from spark.engine.inputs.pin import check_missing
 from spark.engine.land import capture, written
 from spark.engine.log.definition import added_columns
 from spark.engine.log.landing_definition import check_landing
@@ -85,7 +86,8 @@ class TableStatus:
     were not counted. `is_leader` is true for a table of another topology, which is shown because tables of this one
     read it. `leader_lag` are, by leader, the versions with changed rows that the table does not have. `taken` are the
     counts of a topic's table that has all landed records; None for other tables. `bootstrap` is the progress of a
-    landing that no table reads yet.
+    landing that no table reads yet. `arrival_time` is true for a landing whose event time is the record's timestamp, if
+    the topic replaces that with the time of arrival (`message.timestamp.type=LogAppendTime`).
     """
 
     table: str
@@ -106,6 +108,7 @@ class TableStatus:
     is_leader: bool = False
     leader_lag: dict[str, int] = field(default_factory=dict)
     bootstrap: Bootstrap | None = None
+    arrival_time: bool = False
 
     @property
     def first_offsets(self) -> dict[int, int]:
@@ -185,6 +188,21 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
         return status
 
     return [with_count(status) for status in uncounted]
+
+
+def with_arrival_time(kafka: Kafka, topology: Topology, states: list[TableStatus]) -> list[TableStatus]:
+    """The same states, with `arrival_time` of landings, as far as the topics' configuration may be read.
+
+    Raises:
+        KafkaUnavailable: no broker answers.
+    """
+    arrival = {
+        source.landing
+        for source in topology.sources
+        if source.consumed.timestamp is None
+        and (kafka.topic_config(source.topic) or {}).get("message.timestamp.type") == "LogAppendTime"
+    }
+    return [replace(status, arrival_time=status.table in arrival) for status in states]
 
 
 def observe(lakehouse: Lakehouse, kafka: Kafka, topology: Topology) -> tuple[Cut, list[TableStatus]]:
@@ -334,14 +352,17 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State |
     """Why the next landing or step is refused, as far as definitions show; None if it is not."""
     try:
         if not name.startswith(LANDING):
-            check_leaders(lakehouse, topology, topology.table(name))
+            target = topology.table(name)
+            for scan in target.inputs:
+                check_missing(topology, target, StoredTable.of(lakehouse, topology.name, scan.table), scan.table)
+            check_leaders(lakehouse, topology, target)
         if state is None:
             return None
         if name.startswith(LANDING):
             check_landing(f"{topology.name}/{name}", state, topology.source(name.removeprefix(LANDING)))
         else:
             added_columns(lakehouse, topology, topology.table(name), state)
-    except PlanChanged as error:
+    except (PlanChanged, LeaderMissing) as error:
         return str(error)
     except (PositionLost, LogBroken):  # an input's error: the input's status has `log_error` itself
         return None

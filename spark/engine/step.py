@@ -96,7 +96,8 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
     attempt, output = attempt.timed(advanced), advanced.output
     if output.frame is None:
         return attempt.commit_position()
-    attempt.check_types(output.frame)
+    if attempt.widen(output.frame):
+        return None
     if output.mode == "append":
         return attempt.append(output.frame)
     return attempt.merge(output.frame, advanced.span.is_small)
@@ -109,7 +110,8 @@ def _first_step(topology: Topology, attempt: Attempt) -> Stepped | None:
     attempt, rows = attempt.timed(advanced), advanced.output.frame
     assert rows is not None, "the first span has every row"
     if attempt.before.data_version == 0:
-        attempt.check_types(rows)
+        if attempt.widen(rows):
+            return None
         return attempt.append(rows)
     return attempt.replace_rows(rows)  # a rebuild died after it committed its anchor: the table has older rows
 

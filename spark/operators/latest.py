@@ -10,6 +10,9 @@ This does not hold in three cases: several merged topics, whose landing steps ha
 another key, whose records come from several partitions; and a versioned table, where the timestamp alone decides.
 There a step reads all records of the keys that have new records, and orders the last ones of each partition by
 (timestamp, topic, partition, offset).
+
+An event of a Debezium topic may leave values out: `carried` has where they come from. Its table has a column
+`_unavailable` with the columns of a row whose value is unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +40,15 @@ from spark.operators.algebra import (
     semi_join,
     touched,
 )
-from spark.topology.nodes import Latest
+from spark.operators.carried import (
+    LACKING,
+    REVEALS,
+    UNAVAILABLE,
+    not_truncated,
+    with_carried,
+    with_time,
+)
+from spark.topology.nodes import Latest, Records
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -50,6 +61,9 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     if new is None:
         return None
     earlier = overlapping_records(latest.source, span) if latest.by_arrival else None
+    stream = captured(latest)
+    if stream is not None and (earlier is not None or not span.is_empty(new.where(REVEALS))):
+        return revealed(latest, stream, new, span)
     if latest.by_arrival and earlier is None:
         return newest(latest, new)
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
@@ -61,7 +75,35 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
 
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
-    return present(newest(latest, at_keys(history(latest.source, now), keys, latest.key)))
+    stream, records = captured(latest), history(latest.source, now)
+    if stream is None:
+        return present(newest(latest, at_keys(records, keys, latest.key)))
+    found = present(newest(latest, at_keys(not_truncated(stream, records), keys, latest.key)))
+    if not stream.carries or records.where(LACKING).isEmpty():
+        return found
+    return with_carried(stream, found, now, by_time=latest.history is not None)
+
+
+def revealed(latest: Latest, stream: Records, new: DataFrame, span: Span) -> DataFrame:
+    """The touched keys of a span with records that leave values out, or that may complete other keys.
+
+    The latter are all keys that a change of a key made and that leave values out: what the span has of one key may be
+    what another one lacks, by any number of changes. A record that empties the table touches every key.
+    """
+    records = not_truncated(stream, history(stream, span.after))
+    emptied = stream.truncates and not span.is_empty(new.where("_truncated"))
+    others = records if emptied else records.where(f"{LACKING} AND _old_key IS NOT NULL")
+    both = keyed(latest, new).select(*cols(latest.key)).unionByName(keyed(latest, others).select(*cols(latest.key)))
+    keys = span.keep(both.distinct())
+    found = newest(latest, semi_join(records, keys, latest.key, span.is_small))
+    if not stream.carries:
+        return found
+    return with_carried(stream, found, span.after, by_time=latest.history is not None)
+
+
+def captured(latest: Latest) -> Records | None:
+    """The records of a Debezium topic that the table is of; None if it is of anything else."""
+    return latest.source if isinstance(latest.source, Records) and latest.source.captured else None
 
 
 @dropped.register(Latest)
@@ -80,23 +122,34 @@ def keyed(latest: Latest, source: DataFrame) -> DataFrame:
 
 
 def newest(latest: Latest, source: DataFrame) -> DataFrame:
-    """One row per key: the node's columns, `OURS`, and `_present`, which is false for a record without a value."""
-    key = cols(latest.key)
+    """One row per key: the node's columns, `OURS`, and `_present`, which is false for a record without a value.
+
+    Of a Debezium topic also `_unavailable`.
+    """
+    key, stream, records = cols(latest.key), captured(latest), keyed(latest, source)
     columns = [column.name for column in latest.columns]
+    ours = () if stream is None else (UNAVAILABLE,)
     record = F.struct(
         *cols([name for name in columns if name not in latest.key]),
-        *cols(STREAMED),
+        *cols((*STREAMED, *ours)),
         (~F.col("_deleted")).alias(PRESENT),
-    )
+    ).alias("_record")
+    places = {name: F.col(f"_record.{name}") for name in order(latest)}
+    if stream is not None:
+        places["_timestamp"] = F.col("_time")
     if latest.history is not None or latest.source.of_changes:
-        candidates = keyed(latest, source).select(*key, record.alias("_record"))
+        candidates = records.select(*key, record)
+        if stream is not None:
+            candidates = with_time(stream, records).select(*key, record, "_time")
     else:
         partition = ("_batch", "_topic", "_partition") if latest.by_arrival else ("_topic", "_partition")
-        of_partition = keyed(latest, source).groupBy(*key, *partition)
-        candidates = of_partition.agg(F.max_by(record, F.struct("_offset", "_ordinal")).alias("_record"))
-    newer = F.struct(*(f"_record.{name}" for name in order(latest)))
-    newest_of_key = candidates.groupBy(*key).agg(F.max_by("_record", newer).alias("_record"))
-    return newest_of_key.select(*key, "_record.*").select(*cols(columns), *cols(OURS), PRESENT)
+        place = F.struct("_offset", "_ordinal")
+        last = [F.max_by(record, place).alias("_record")]
+        if stream is not None:
+            last.append(F.max_by("_timestamp", F.when(F.col("_timestamp").isNotNull(), place)).alias("_time"))
+        candidates = records.groupBy(*key, *partition).agg(*last)
+    newest_of_key = candidates.groupBy(*key).agg(F.max_by("_record", F.struct(*places.values())).alias("_record"))
+    return newest_of_key.select(*key, "_record.*").select(*cols(columns), *cols(OURS), *ours, PRESENT)
 
 
 def order(latest: Latest) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import PLACED, cols, records
 from spark.operators.order import from_zero, pair_number
+from spark.topology.envelope import CAPTURED
 from spark.topology.nodes import Changes, Explode, Records, Union
 from spark.topology.sql.ddl import quoted
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 @records.register(Records)
 @records.register(Changes)
 def _(node: Records | Changes, read: Callable[[Node], DataFrame]) -> DataFrame:
-    return read(node.source).select(*cols(column.name for column in node.columns), *cols(PLACED))
+    captured = CAPTURED if isinstance(node, Records) and node.captured else ()
+    return read(node.source).select(*cols(column.name for column in node.columns), *cols((*PLACED, *captured)))
 
 
 @records.register(Union)

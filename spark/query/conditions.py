@@ -97,6 +97,27 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Except:
+    """Rows that do not have one whole key."""
+
+    names: tuple[str, ...]
+    key: tuple[pa.Scalar, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.names
+
+    def overlapping(self, bounds: Bounds, count: int) -> NDArray[np.bool_]:  # noqa: ARG002  # a protocol's
+        """Return true for all."""
+        return np.ones(count, bool)
+
+    def matching(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return whether each row has another key."""
+        return ~Between(self.names, self.key, self.key).matching(rows)
+
+
+@dataclass(frozen=True)
 class StartsWith:
     """Rows whose first key column is text that starts with some text."""
 

@@ -24,6 +24,21 @@ class KeyRefused(QueryError):
     """
 
 
+class QueryUnsupported(QueryError):
+    """The table does not answer this kind of query: it has no windows, or it is not a versioned table.
+
+    Use the query that the message names, or declare the table with windows or with `Versioned`.
+    """
+
+
+class QueryTimeout(QueryError):
+    """The query took longer than it was given.
+
+    Ask for fewer rows: a key, a smaller range, or a `limit`. `tidetable compact` sorts a table by its key, which makes
+    such queries quicker. The time of the read service is the setting `serve_seconds`.
+    """
+
+
 class NotWhole(QueryError):
     """The table has no rows of its present definition yet: it was created, or is being rebuilt, and no step committed.
 

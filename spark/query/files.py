@@ -21,6 +21,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # as above
 from deltalake.exceptions import DeltaError
 
 from spark.engine.log import delta_log
+from spark.query import deadline
 from spark.query.conditions import Everything, flags
 from spark.query.errors import VersionGone
 
@@ -256,6 +257,7 @@ class Files:
         bounds = {one.name: self.cache.bounds(self.root, name, one) for one in decide}
         deleted = self.deleted.get(name, NONE)
         for group in np.flatnonzero(condition.overlapping(bounds, metadata.num_row_groups)):
+            deadline.check(self.table)
             count = int(starts[group + 1] - starts[group])
             alive = _alive(int(starts[group]), count, deleted)
             if condition.columns:
@@ -286,6 +288,7 @@ class Files:
 
     def _piece(self, name: str) -> tuple[Numbers, pa.Table]:
         """Return the numbers of the deleted rows of a small file, and its live rows."""
+        deadline.check(self.table)
         deleted = self.deleted.get(name, NONE)
         known = self.small.pieces.get(name)
         if known is not None and np.array_equal(known[0], deleted):

@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 
 from spark.engine.errors import ChangesExpired
 from spark.engine.log import delta_log
+from spark.query import deadline
 from spark.query.deletion_vectors import deleted_rows
 from spark.query.errors import VersionGone
 from spark.query.positions import by_topic
@@ -68,6 +69,7 @@ def history(table: StoredTable, files: Files, condition: Condition, columns: Seq
         versions = table.changed_versions(since=oldest - 1, until=newest)
     commits, found, since = _Commits(files, condition, columns), [], oldest
     for one in versions:
+        deadline.check(table.dotted_name)
         try:
             after = commits.row(one.version, "add")
             # A commit that replaced all rows may have changed the columns: the rows before it are not compared.

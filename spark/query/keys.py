@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 
 from spark.engine.log.position import DEFINITION
-from spark.query.errors import KeyRefused, LayoutUnknown
+from spark.query.errors import KeyRefused, LayoutUnknown, QueryError
 from spark.topology.columns import WINDOW_BOUNDS
 from spark.topology.errors import TopologyError
 from spark.topology.topology import Topology
@@ -93,6 +93,30 @@ class Key:
             raise self._refused(f"{' '.join(texts)} has {len(texts)} columns")
         return tuple(self._parsed(field, text) for field, text in zip(self.fields, texts, strict=False))
 
+    def of_json(self, value: object) -> tuple[object, ...]:
+        """Return the values of the first key columns that a value of JSON has: one, a list, or an object by name.
+
+        A column that JSON has no type for, such as a decimal or a time, is text as `parsed` takes it.
+
+        Raises:
+            KeyRefused: a text has no value of its column's type, or there are too many or other columns.
+        """
+        if isinstance(value, dict):
+            if set(value) != set(self.names):
+                raise self._refused(f"the key {value!r} has other columns")
+            value = [value[name] for name in self.names]
+        values = value if isinstance(value, list) else [value]
+        if len(values) > len(self.fields):
+            raise self._refused(f"the key {value!r} has {len(values)} columns")
+        return tuple(
+            self._parsed(field, one) if isinstance(one, str) else one
+            for field, one in zip(self.fields, values, strict=False)
+        )
+
+    def texts(self, row: Mapping[str, object]) -> tuple[str, ...]:
+        """Return the key of a row as the texts that `parsed` takes."""
+        return tuple(_text(row[field.name]) for field in self.fields)
+
     def _parsed(self, field: pa.Field, text: str) -> object:
         kind = field.type
         try:
@@ -119,6 +143,14 @@ class Key:
         return KeyRefused(f"{self.table}: {why}. Its key is ({columns})")
 
 
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dt.date):  # a datetime is one
+        return value.isoformat()
+    return value if isinstance(value, str) else str(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
 def moment(text: str, naive: bool = False) -> dt.datetime:
     """Return a time from ISO 8601 text; without an offset it is UTC.
 
@@ -129,6 +161,18 @@ def moment(text: str, naive: bool = False) -> dt.datetime:
     if naive:
         return found.replace(tzinfo=None)
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def time_of(text: str) -> dt.datetime:
+    """Return a time with a zone from ISO 8601 text; without an offset it is UTC.
+
+    Raises:
+        QueryError: the text is no time.
+    """
+    try:
+        return moment(text)
+    except ValueError as error:
+        raise QueryError(f"{text!r} is no time: write a time as in 2026-11-24T10:00") from error
 
 
 def plan_of(table: str, properties: Mapping[str, str], topology: Topology | None) -> Node:

@@ -56,6 +56,23 @@ def _offsets_of(at_least: Offsets | Produced | Iterable[Produced]) -> dict[str, 
     return found
 
 
+def offsets_from(texts: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Return the next offset by topic and partition of produced records, each written as `TOPIC:PARTITION:OFFSET`.
+
+    Raises:
+        QueryError: a text is none.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for text in texts:
+        topic, *numbers = text.rsplit(":", 2)
+        if topic == "" or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+            raise QueryError(f"{text!r} names no record: write TOPIC:PARTITION:OFFSET, as in orders:0:41")
+        partition, offset = map(int, numbers)
+        known = found.setdefault(topic, {})
+        known[partition] = max(known.get(partition, 0), offset + 1)
+    return found
+
+
 def by_topic(cut: Cut) -> dict[str, dict[int, int]]:
     """Return the next offsets of a cut by the name of the topic, without the cluster."""
     return {topic.partition("/")[2]: dict(at.offsets) for topic, at in cut.items()}
@@ -73,7 +90,13 @@ def missing(table: str, cut: Cut, offsets: Offsets) -> str:
             raise NotCovered(f"{table} is not computed from topic {topic!r}, but from {', '.join(sorted(known))}")
         for partition, offset in sorted(wanted.items()):
             has = known[topic].get(partition, 0)
-            if has < offset:
+            if has < offset and partition not in known[topic]:
+                partitions = ", ".join(map(str, sorted(known[topic]))) or "none"
+                lacking.append(
+                    f"{topic}/{partition} up to offset {offset - 1} (it knows no partition {partition} of {topic}: it "
+                    f"has {partitions})"
+                )
+            elif has < offset:
                 lacking.append(f"{topic}/{partition} up to offset {offset - 1} (it has {has - 1})")
     return ", ".join(lacking)
 

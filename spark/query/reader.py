@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from spark.engine.inputs.pin import agree, walk_of
@@ -14,12 +17,14 @@ from spark.query.files import CACHE, FileCache
 from spark.query.positions import by_topic, missing, offsets_of
 from spark.query.table_reader import (
     TIMEOUT,
+    Resident,
     TableReader,
     at_version,
     looks,
     newest,
     not_whole,
 )
+from spark.topology.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,8 +35,13 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
 
 
+TABLES = 64  # of which a reader keeps the newest version open
+
+
 class Reader:
     """The tables of a lake. Keeps what it has read of the files, up to `cache` bytes; threads may share it.
+
+    It also keeps the tables that were asked for last open, so that `table` reads only what is new in their logs.
 
     Args:
         lake: the lake's folder or URL, or a `Lakehouse`.
@@ -46,6 +56,8 @@ class Reader:
         self._lakehouse = _Folder.of(lake) if isinstance(lake, str | os.PathLike) else lake
         self._topology = topology
         self._cache = FileCache(cache)
+        self._residents: OrderedDict[str, Resident] = OrderedDict()
+        self._lock = Lock()
 
     def table(
         self, name: str, at_least: Offsets | Produced | Iterable[Produced] | None = None, timeout: float = TIMEOUT
@@ -56,16 +68,20 @@ class Reader:
             name: the table.
             at_least: what the table must cover: by topic and partition the next offset, or records that were
                 produced, as delivery reports of confluent_kafka have them.
-            timeout: how many seconds to wait for it.
+            timeout: how many seconds to wait for it, its first step included.
 
         Raises:
-            NameUnknown: the lake has no such table.
-            NotWhole: no step has computed it yet.
+            NameUnknown: the lake has no such table; with `at_least`, not in time.
+            NotWhole: no step has computed it yet; with `at_least`, not in time.
             NotCovered: it does not cover `at_least` in time.
         """
-        table = self._named(name)
-        pinned = newest(table, self._cache, self._topology, at_least, timeout)
-        return TableReader(table, self._cache, self._topology, pinned)
+        wanted = {} if at_least is None else offsets_of(at_least)
+        began = time.monotonic()
+        table = self._named(name, timeout if wanted else 0)
+        left = max(0.0, timeout - (time.monotonic() - began))
+        resident = self._resident(table)
+        pinned = newest(table, self._cache, self._topology, resident, wanted, left)
+        return TableReader(table, self._cache, self._topology, resident, pinned)
 
     def snapshot(
         self,
@@ -79,30 +95,41 @@ class Reader:
 
         Raises:
             NameUnknown: the lake has no such table.
-            NotWhole: no step has computed one of them yet.
+            NotWhole: no step has computed one of them yet; with `at_least`, not in time.
             NoCommonCut: no versions of the tables agree.
             NotCovered: there is no such cut in time.
         """
         if isinstance(names, str):
             raise QueryError(f"a snapshot is of several tables: pass a list of names, not {names!r}")
-        tables = {name: self._named(name) for name in dict.fromkeys(names)}
         wanted = {} if at_least is None else offsets_of(at_least)
+        began = time.monotonic()
+        tables = {name: self._named(name, timeout if wanted else 0) for name in dict.fromkeys(names)}
+        left = max(0.0, timeout - (time.monotonic() - began))
         topologies = " ".join(dict.fromkeys(table.name.partition("/")[0] for table in tables.values()))
-        for _ in looks(timeout):
-            walks = [_walk(table) for table in tables.values()]
+        problem: QueryError
+        for _ in looks(left):
+            found = {table: walk_of(table, table.dotted_name) for table in tables.values()}
+            walks = [walk for walk in found.values() if walk is not None]
+            if len(walks) < len(found):
+                problem = not_whole(next(table for table, walk in found.items() if walk is None))
+                if not wanted:
+                    raise problem
+                continue
             agree(walks, "a snapshot", topologies)
             lacking = _lacking(walks, wanted)
             if not lacking:
                 break
-        else:
-            raise NotCovered(
+            problem = NotCovered(
                 f"the tables have no common cut that covers {lacking} after {timeout:g} s: run `tidetable run "
                 f"{topologies}`, or wait longer"
             )
+        else:
+            raise problem
         readers = {}
         for (name, table), walk in zip(tables.items(), walks, strict=True):
-            pinned = at_version(table, self._cache, self._topology, walk.at.version, walk.at.cut)
-            readers[name] = TableReader(table, self._cache, self._topology, pinned, follows=False)
+            resident = self._resident(table)
+            pinned = at_version(table, self._cache, self._topology, resident, walk.at.version, walk.at.cut)
+            readers[name] = TableReader(table, self._cache, self._topology, resident, pinned, follows=False)
         return Snapshot(readers)
 
     def names(self) -> tuple[str, ...]:
@@ -112,8 +139,17 @@ class Reader:
         found = (log.parent.relative_to(root) for log in logs)
         return tuple(sorted(str(one).replace(os.sep, ".", 1) for one in found if not str(one).startswith("_")))
 
-    def _named(self, name: str) -> StoredTable:
-        """Return a table that exists.
+    def _resident(self, table: StoredTable) -> Resident:
+        """Return what is kept of a table; nothing at first."""
+        with self._lock:
+            found = self._residents.setdefault(table.path, Resident())
+            self._residents.move_to_end(table.path)
+            while len(self._residents) > TABLES:
+                self._residents.popitem(last=False)
+            return found
+
+    def _named(self, name: str, timeout: float = 0) -> StoredTable:
+        """Return a table that exists, or that does within a number of seconds.
 
         Raises:
             NameUnknown: there is none; the message has those that exist.
@@ -123,10 +159,14 @@ class Reader:
             topology, table = self._topology.name, name
         if table and not table.startswith("_"):
             found = StoredTable.of(self._lakehouse, topology, table)
-            if found.state() is not None:
-                return found
-        known = self.names()
-        there = f"; the lake has {', '.join(known)}" if known else ""
+            for _ in looks(timeout):
+                if found.state() is not None:
+                    return found
+        root = self._lakehouse.table("", "").rstrip("/")
+        if "://" not in root and not Path(root).is_dir():
+            raise NameUnknown(f"there is no lake at {root}, so there is no table {name!r}: name the lake's folder")
+        known = list(self.names())
+        there = f"{did_you_mean(name, known)}; the lake has {', '.join(known)}" if known else ""
         raise NameUnknown(f"there is no table {name!r}{there}. A table exists from its first step on")
 
 
@@ -148,13 +188,6 @@ class Snapshot:
     def cut(self) -> dict[str, dict[int, int]]:
         """By topic and partition, the next offset: every table was computed from all records before it."""
         return {topic: offsets for table in self.tables.values() for topic, offsets in table.cut.items()}
-
-
-def _walk(table: StoredTable) -> Walk:
-    walk = walk_of(table, table.dotted_name)
-    if walk is None:
-        raise not_whole(table)
-    return walk
 
 
 def _lacking(walks: Iterable[Walk], wanted: Offsets) -> str:

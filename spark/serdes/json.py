@@ -99,7 +99,8 @@ def decode(
     raw, trimmed, text, parsed = f"_{part}", f"_{part}_trimmed", f"_{part}_text", f"_{part}_parsed"
     with_text = records.select("*", _trimmed(raw).alias(trimmed)).select("*", _text(raw, trimmed).alias(text))
     bare = [_scalar(text, columns[0]).alias(_bare(part))] if part == "key" and len(columns) == 1 else []
-    with_fields = with_text.select("*", _object(text, columns).alias(parsed), *bare)
+    suspects = [_is_suspect(text, column).alias(_suspect(text, column)) for column in columns if _close_look(column)]
+    with_fields = with_text.select("*", *suspects).select("*", _object(text, columns).alias(parsed), *bare)
     fields = [_field(parsed, column) for column in columns]
     broken, rounded = _broken(text, parsed, columns), _rounded(text, parsed, columns)
     if bare:
@@ -114,10 +115,15 @@ def decode(
     error = F.when(has_text & broken, _reason(reasons[0], columns)).when(
         has_text & rounded, _reason(reasons[1], columns)
     )
-    row = F.struct(*(field.alias(column.name) for field, column in zip(fields, columns, strict=True)))
-    return with_fields.select(
-        *records.columns, F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error")
-    )
+    if bare or any(column.type == "tinyint" for column in columns):
+        row = F.struct(*(field.alias(column.name) for field, column in zip(fields, columns, strict=True)))
+    else:
+        row = F.col(parsed)  # the same fields, and CORRUPT, without a copy
+    decoded = with_fields.select("*", F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error"))
+    searched = [_suspect(text, column) for column in columns]
+    return decoded.drop(
+        trimmed, text, parsed, _bare(part), *searched
+    )  # to ask for the columns of `records` is a request
 
 
 def _bare(part: Part) -> str:
@@ -141,21 +147,74 @@ def _is_plain(text: Expression) -> Expression:
     return F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
 
 
+def _close_look(column: Column) -> list[str]:
+    """Return patterns of the values of a column that need a closer look; none for most types."""
+    return [*_endless(column), *_misread_as(column), *_finer_than(column)]
+
+
+def _endless(column: Column) -> list[str]:
+    """Return patterns of the decimals of `ENDLESS`."""
+    if not DECIMAL.search(str(column.type)):
+        return []
+    if "<" in str(column.type):  # not in quotes: there "12e45678" may be a short hash
+        return [rf"[:,\[]\s*{ENDLESS}{END}"]
+    return [rf'"{ENDLESS}"{END}', rf"{ENDLESS}{END}"]
+
+
+def _misread_as(column: Column) -> list[str]:
+    """Return patterns of the values that Spark may read as other values."""
+    return [MISREAD[kind] for kind in sorted({leaf[0].partition("(")[0] for leaf in _leaves(column)})]
+
+
+def _finer_than(column: Column) -> list[str]:
+    """Return patterns of the values that may be finer than the type."""
+    scales = [int(leaf["scale"]) for leaf in _leaves(column) if leaf["scale"] is not None]
+    found = [rf"\.[0-9]{{0,{min(scales)}}}+[0-9eE]", "[eE][+-]?[0-9]"] if scales else []
+    found += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in _leaves(column)) else []
+    if not found or not _is_anchored(column):
+        return found
+    # A value up to its first dot or exponent is possessive: to try every other place in it takes twice as long.
+    return [rf'"?+[^",}}.{"eE" if scales else ""}]*+(?:{"|".join(found)})']
+
+
+def _leaves(column: Column) -> list[re.Match[str]]:
+    return list(LEAF.finditer(str(column.type)))
+
+
+def _is_anchored(column: Column) -> bool:
+    """True if the values of a column follow its name: the name is written in one way, and the type is not nested."""
+    return UNESCAPED.fullmatch(column.name) is not None and "<" not in str(column.type)
+
+
+def _suspect(text: str, column: Column) -> str:
+    return f"{text}_suspect_{column.name}"
+
+
+def _is_suspect(text: str, column: Column) -> Expression:
+    """True if a text may have a value of a column that needs a closer look.
+
+    One search for each column, and not one for all: Java's search skips ahead only in a pattern that begins with
+    literal characters, as a name. An alternation of names takes several times as long as their searches together.
+    """
+    return _search(text, column, _close_look(column)) | F.contains(F.col(text), F.lit(ESCAPED))
+
+
+def _search(text: str, column: Column, patterns: list[str]) -> Expression:
+    field = _field_of(column.name) if _is_anchored(column) else ""
+    return F.col(text).rlike(f"{field}(?:{'|'.join(patterns)})")
+
+
 def _object(text: str, columns: tuple[Column, ...]) -> Expression:
     types = {column.name: "smallint" if column.type == "tinyint" else column.type for column in columns}
     schema = ", ".join([*(f"{quoted(name)} {kind}" for name, kind in types.items()), f"{CORRUPT} string"])
+    # Spark would write an endless decimal out in full.
+    endless = [
+        F.col(quoted(_suspect(text, column))) & _search(text, column, found)
+        for column in columns
+        if (found := _endless(column))
+    ]
     # from_json throws and catches an exception for every text that is no object.
-    return F.when(F.startswith(text, F.lit("{")) & ~_endless(text, columns), F.from_json(text, schema, OPTIONS))
-
-
-def _endless(text: str, columns: tuple[Column, ...]) -> Expression:
-    """True if Spark would write a decimal out in full (see `ENDLESS`)."""
-    names = [column.name for column in columns if str(column.type).startswith("decimal")]
-    nested = [str(column.type) for column in columns if not str(column.type).startswith("decimal")]
-    found = [F.col(text).rlike(rf'{_field_of(name)}(?:"{ENDLESS}"|{ENDLESS}){END}') for name in names]
-    if any(DECIMAL.search(kind) for kind in nested):  # not in quotes: there "12e45678" may be a short hash
-        found.append(F.col(text).rlike(rf"[:,\[]\s*{ENDLESS}{END}"))
-    return _some(found)
+    return F.when(F.startswith(text, F.lit("{")) & ~_some(endless), F.from_json(text, schema, OPTIONS))
 
 
 def _field_of(name: str) -> str:
@@ -168,12 +227,9 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     # If the only closing brace is the last character, nothing follows it. Otherwise the text is parsed once more. So is
     # a text that may hold NaN or Infinity without quotes: they are not JSON, and json_array_length refuses them.
     infinite = F.contains(F.col(text), F.lit("INF")) | F.contains(F.col(text), F.lit("Infinity"))
-    first = F.locate("}", F.col(text))
-    is_last = (first == F.octet_length(text)) | (
-        first == F.length(text)
-    )  # to count characters takes as long as a search
+    is_last = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
     plain = is_last & ~infinite & ~F.contains(F.col(text), F.lit("NaN"))
-    one_value = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    one_value = is_one_value(F.col(text))
     fields = [(F.col(f"{parsed}.{quoted(column.name)}"), column) for column in columns]
     misfits = _some([~F.coalesce(_fits(text, value, column), F.lit(True)) for value, column in fields])
     return ~(
@@ -187,6 +243,11 @@ def _broken(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     )
 
 
+def is_one_value(text: Expression) -> Expression:
+    """True if a text is one JSON value, with nothing behind it."""
+    return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+
+
 def _fits(text: str, value: Expression, column: Column) -> Expression:
     """True if a value is the one that was written, of a type that Spark may misread; a null value may give null."""
     kind = str(column.type)
@@ -194,13 +255,7 @@ def _fits(text: str, value: Expression, column: Column) -> Expression:
         return value.between(-128, 127)
     if kind in ("float", "double"):
         return F.when(F.abs(value) == float("inf"), ~_misread(kind, _written(text, column))).otherwise(F.lit(True))
-    kinds = {leaf[0].partition("(")[0] for leaf in LEAF.finditer(kind)}
-    if not kinds:
-        fits = F.lit(True)
-    else:
-        field = _field_of(column.name) if LEAF.fullmatch(kind) else ""
-        pattern = "|".join(rf"{field}(?:{MISREAD[leaf]})" for leaf in sorted(kinds))
-        fits = ~_has_error(text, value, column, pattern, _misread)
+    fits = ~_has_error(text, value, column, _misread) if _misread_as(column) else F.lit(True)
     if kind == "date" or kind in TIMES:
         return fits & _has_a_year(value)
     if kind.startswith("map"):  # a duplicate key
@@ -213,13 +268,11 @@ def _has_a_year(value: Expression) -> Expression:
 
 
 def _has_error(
-    text: str, value: Expression, column: Column, pattern: str, is_wrong: Callable[[str, Expression], Expression]
+    text: str, value: Expression, column: Column, is_wrong: Callable[[str, Expression], Expression]
 ) -> Expression:
-    """True if `is_wrong` is true for a field as it was written; parses only a text that matches `pattern`."""
+    """True if `is_wrong` is true for a field as it was written; only a suspect text is parsed again."""
     wrong = F.coalesce(_any(str(column.type), _written(text, column), is_wrong), F.lit(False))
-    # Not one pattern: Java's search skips ahead only in a pattern that begins with literal characters, as a name.
-    is_suspect = F.col(text).rlike(pattern) | F.contains(text, F.lit(ESCAPED))
-    return F.when(value.isNotNull() & is_suspect, wrong).otherwise(F.lit(False))
+    return F.when(value.isNotNull() & F.col(quoted(_suspect(text, column))), wrong).otherwise(F.lit(False))
 
 
 def _written(text: str, column: Column) -> Expression:
@@ -275,18 +328,8 @@ def _finer(kind: str, written: Expression) -> Expression:
 
 def _rounded(text: str, parsed: str, columns: tuple[Column, ...]) -> Expression:
     """True if a decimal or a time is finer than its type. Spark cuts excess digits, so two keys could become one."""
-    found = []
-    for column in columns:
-        leaves = list(LEAF.finditer(str(column.type)))
-        scales = [int(leaf["scale"]) for leaf in leaves if leaf["scale"] is not None]
-        patterns = [rf"\.[0-9]{{{min(scales) + 1}}}|[0-9.][eE][+-]?[0-9]"] if scales else []
-        patterns += [r"\.[0-9]{7}"] if any(leaf[0] in TIMES for leaf in leaves) else []
-        if patterns:
-            field = _field_of(column.name) if LEAF.fullmatch(str(column.type)) else ""
-            field += '"?[^",}]*?' if field else ""
-            value = F.col(f"{parsed}.{quoted(column.name)}")
-            found.append(_has_error(text, value, column, f"{field}(?:{'|'.join(patterns)})", _finer))
-    return _some(found)
+    finer = [column for column in columns if _finer_than(column)]
+    return _some([_has_error(text, F.col(f"{parsed}.{quoted(column.name)}"), column, _finer) for column in finer])
 
 
 def _some(conditions: Sequence[Expression]) -> Expression:

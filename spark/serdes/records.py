@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from spark.serdes import debezium
 from spark.serdes.schemas import NONE
 from spark.serdes.serde import decoder
+from spark.topology.envelope import CAPTURED
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def decode(
 
     Args:
         records: binary `_key` and `_value`, and other columns whose names begin with an underscore, so that they never
-            collide with a user's column.
+            collide with a user's column; `_headers` among them if the declaration asks for headers.
         consumed: the declared columns and their formats.
         schemas: by part, the schemas of a registry that the records name.
         key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
@@ -40,9 +42,13 @@ def decode(
         The columns of `records`; the columns of the key and of the value, in their declared types; `_deleted`
         (boolean), true if there is no value; `_error` (string), what does not decode, or null. If `_error` is set,
         every declared column is null, since the fields of a broken record may have any value. One row for every record.
+        Of a Debezium topic also `_at` (timestamp), the time of the change in the database, and `CAPTURED`.
     """
-    with_key = decoder(consumed.key_format).decode(records, "key", consumed.key, schemas["key"])
-    parsed = decoder(consumed.format).decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
+    if consumed.envelope is not None:
+        parsed = debezium.decode(records, consumed, consumed.envelope)
+    else:
+        with_key = decoder(consumed.key_format).decode(records, "key", consumed.key, schemas["key"])
+        parsed = decoder(consumed.format).decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
     again = {column.name.lower(): _field("value", column) for column in consumed.again}
     key = {column.name.lower(): _field("key", column) for column in consumed.key}
     differs = F.greatest(F.lit(False), F.lit(False), *(again[name] != key[name] for name in again))  # skips nulls
@@ -55,12 +61,21 @@ def decode(
         for name, column in zip(key, consumed.key, strict=True)
     ]
     columns += [(_field("value", column), column.name) for column in consumed.value]
+    columns += [] if consumed.headers is None else [(F.col("_headers"), consumed.headers)]
     return with_error.select(
         *records.columns,
         *(F.when(decoded, field).alias(name) for field, name in columns),
         (F.col("_value_row").isNull() & F.col("_value_error").isNull()).alias("_deleted"),
         "_error",
+        *(("_at", *CAPTURED) if consumed.envelope is not None else ()),
     )
+
+
+def decode_key(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
+    """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and maybe columns of its own."""
+    if consumed.envelope is not None:
+        return debezium.decode_key(records, consumed, consumed.envelope)
+    return decoder(consumed.key_format).decode(records, "key", consumed.key, schemas)
 
 
 def _field(part: Part, column: Column) -> Expression:

@@ -97,7 +97,7 @@ class TopologyTestDriver:
             value: the same; None for a tombstone.
             timestamp: milliseconds since 1970.
             partition: the partition's number.
-            headers: text, bytes or None by name. No format reads them.
+            headers: text, bytes or None by name, for a topic whose headers are read: by `headers=` or as an envelope.
 
         A record that does not decode is an error. Bytes, which may be anything, and a record without a key are not:
         they go into quarantine, as they do when they land.
@@ -121,8 +121,12 @@ class TopologyTestDriver:
         sent = [_bytes(*part, place) for part in parts]
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] += 1
-        names = ("key", "value", "topic", "partition", "offset", "timestamp")
-        record: Row = dict(zip(names, (*sent, topic, partition, offset, timestamp), strict=True))
+        names = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+        pairs = [
+            {"key": name, "value": text.encode() if isinstance(text, str) else text}
+            for name, text in (headers or {}).items()
+        ]
+        record: Row = dict(zip(names, (*sent, topic, partition, offset, timestamp, pairs or None), strict=True))
         on_purpose = key is None or isinstance(key, bytes) or isinstance(value, bytes)
         piped = Piped(source, record, place.line, None if on_purpose else place)
         if not on_purpose and not surely_decodes(source, key, value, timestamp, self._ahead):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 import spark.operators  # noqa: F401  # registers the operators
 from spark.operators.algebra import ALL, IDENTITY, PRESENT, cols, dropped, rows, touched
@@ -50,6 +50,7 @@ KAFKA = (
     .add("partition", "integer")
     .add("offset", "long")
     .add("timestamp", "long")
+    .add("headers", ArrayType(StructType().add("key", "string").add("value", "binary")))
 )
 
 QUICK = {
@@ -285,15 +286,20 @@ def sent(
     ]
     held = [Column(one.name, one.dataType.simpleString()) for one in schema if one.name in names]
     keys = tuple(column for column in held if column.name in table.plan.key)
-    columns = keys, tuple(column for column in held if column not in keys)
+    columns = keys, tuple(one for one in held if one not in keys and one.name != table.produced.headers)
     with quick(session, topology):
         rows_ = frame_of(session, StructType([StructField(one.name, one.dataType) for one in schema]), sides)
         published = ordered(table, net(table, encoded(table, rows_, F.col("_number"), F.col("_after")))).collect()
     for version, records in groupby(published, key=lambda row: row[0]):
         of_version = list(records)
-        for ordinal, (_, key, value, at) in enumerate(of_version):
+        for ordinal, (_, key, value, at, *more) in enumerate(of_version):
             place = PublishedPosition("", "", version, ordinal, done=ordinal == len(of_version) - 1)
-            headers = place.headers(f"{topology.name}/{name}")
+            headers = {
+                one["key"]: bytes(one["value"] or b"").decode(errors="backslashreplace")
+                for column in more
+                for one in column or ()
+            }
+            headers |= place.headers(f"{topology.name}/{name}")
             yield TestRecord.of(table.produced, columns, (as_bytes(key), as_bytes(value)), at, headers)
 
 

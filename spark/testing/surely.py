@@ -27,7 +27,7 @@ def surely_decodes(source: Source, key: object, value: object, timestamp: int, a
     """
     consumed = source.consumed
     if (
-        (consumed.format, consumed.key_format) != ("json", "json")
+        (consumed.format, consumed.key_format, consumed.envelope) != ("json", "json", None)
         or consumed.timestamp is not None
         or (ahead is not None and timestamp > time.time_ns() // 1_000_000 + ahead)
     ):

@@ -114,6 +114,10 @@ class StreamsBuilder:
     def stream(self, topic: str, consumed: Consumed) -> KStream:
         """A topic as a stream of records."""
         source = _source(self._state, "stream", topic, consumed, user_line())
+        if source.consumed.envelope is not None:
+            what = "the events of a Debezium topic change the rows of a table, and are no records of a stream"
+            do = "declare it with table() or global_table(); .to_stream() has the changes of the table"
+            raise Place(f"stream {topic}", source.line).mistake(what, do)
         self._state.sources.append(source)
         return KStream(self._state, _records(source))
 
@@ -222,6 +226,9 @@ def _table(
     if versioned is not None and not isinstance(versioned, Versioned):
         raise place.mistake(f"versioned is {versioned!r}", 'write versioned=Versioned("7d")')
     history = None if versioned is None else milliseconds(versioned.history, place)
+    if consumed.envelope is not None and consumed.envelope.truncate and history is not None:
+        what = "a versioned table is ordered by event time, and truncate=True needs the order of the offsets"
+        raise place.mistake(what, "leave out versioned=, or truncate=True")
     latest = Latest(_records(source), history)
     store(state, topic, latest, line)
     state.sources.append(source)
@@ -230,7 +237,8 @@ def _table(
 
 def _records(source: Source) -> Records:
     key = tuple(column.name for column in source.consumed.key)
-    return Records(Scan(source.landing, key, source.consumed.columns, appended=True))
+    scan, envelope = Scan(source.landing, key, source.consumed.columns, appended=True), source.consumed.envelope
+    return Records(scan, captured=envelope is not None, truncates=envelope is not None and envelope.truncate)
 
 
 def _unread(state: BuilderState) -> tuple[Node, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Final, get_args
 
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
+from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import check_held, check_key_format
-from spark.topology.sql.ddl import parse_columns
+from spark.topology.formats import HEADERS, check_held, check_key_format
+from spark.topology.sql.ddl import legal_name, parse_columns
 from spark.topology.sql.expressions import column_named
 
 # Spark cannot compare maps and variants, and floats with equal text may differ in the last bit.
@@ -17,6 +19,8 @@ _NO_KEY = ("array<", "map<", "struct<", "variant", "float", "double")
 _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, not as parts of names
 # A bigint holds milliseconds since 1970, as Kafka's own timestamps do.
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
+_DEBEZIUM_FORMATS: Final = ("json", "json_with_schemas", "avro")
+_TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
 
 _URL = re.compile(r"https?://[^/:@\s]+(:\d{1,5})?(/[^@\s]*)?")
 
@@ -27,7 +31,8 @@ class Consumed:
     """The columns of a topic. `timestamp` names the column with the event time.
 
     `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
-    They are columns of the key, and their values must be equal.
+    They are columns of the key, and their values must be equal. `headers` names the column with the record's headers.
+    `envelope` is the form of a Debezium topic.
     `registry` is the URL of the topic's schema registry; None for that of the settings.
     """
 
@@ -37,15 +42,24 @@ class Consumed:
     timestamp: str | None = None
     again: tuple[Column, ...] = ()
     key_format: str = "json"
+    envelope: Envelope | None = None
+    headers: str | None = None
     registry: str | None = None
 
     @property
+    def reads_headers(self) -> bool:
+        """Whether the headers of its records are read: into a column, or as a part of the envelope."""
+        return self.headers is not None or self.envelope is not None
+
+    @property
     def columns(self) -> tuple[Column, ...]:
-        """The key's columns, then the value's."""
-        return self.key + self.value
+        """The key's columns, then the value's, then the one with the record's headers, if it was asked for."""
+        return self.key + self.value + (() if self.headers is None else (Column(self.headers, HEADERS),))
 
     @staticmethod
-    def json(*, key: str, value: str, timestamp: str | None = None, key_format: str = "json") -> Consumed:
+    def json(
+        *, key: str, value: str, timestamp: str | None = None, key_format: str = "json", headers: str | None = None
+    ) -> Consumed:
         """JSON in key and value, or only in the value.
 
         Args:
@@ -54,16 +68,24 @@ class Consumed:
                 type; a record in which key and value differ goes into quarantine.
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
             key_format: the format of the key: "json", or "kafka" for what Kafka's own serializers write.
+            headers: the name of one more column, which gets the record's headers in their order, as
+                array<struct<key:string,value:binary>>; null without any. By default headers are not read.
 
         Raises:
             TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format of
                 the key cannot hold it.
         """
-        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()))
+        return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()), headers)
 
     @staticmethod
     def avro(
-        *, key: str, value: str, timestamp: str | None = None, registry: str | None = None, key_format: str = "avro"
+        *,
+        key: str,
+        value: str,
+        timestamp: str | None = None,
+        registry: str | None = None,
+        key_format: str = "avro",
+        headers: str | None = None,
     ) -> Consumed:
         """Avro with a schema registry in key and value, or only in the value.
 
@@ -79,20 +101,23 @@ class Consumed:
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
             registry: the URL of the topic's schema registry, without credentials; by default that of the settings.
             key_format: the format of the key: "avro", "json", or "kafka" for what Kafka's own serializers write.
+            headers: the name of one more column, with the record's headers, as of `json`.
 
         Raises:
             TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format
                 cannot hold it, or the registry is no URL.
         """
         place = Place("Consumed.avro", user_line())
-        consumed = _declared("avro", key, value, timestamp, key_format, place)
+        consumed = _declared("avro", key, value, timestamp, key_format, place, headers)
         if registry is not None and (not isinstance(registry, str) or _URL.fullmatch(registry) is None):
             do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
             raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
         return replace(consumed, registry=registry)
 
     @staticmethod
-    def kafka(*, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka") -> Consumed:
+    def kafka(
+        *, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka", headers: str | None = None
+    ) -> Consumed:
         """What Kafka's own serializers write, in key and value, or only in the value: one column each.
 
         The type of a column says which serializer it was: smallint, int, bigint, float, double and boolean are those of
@@ -104,11 +129,68 @@ class Consumed:
             value: the value's column, such as "line string".
             timestamp: the column with the event time; by default the timestamp of the Kafka record.
             key_format: the format of the key: "kafka", or "json".
+            headers: the name of one more column, with the record's headers, as of `json`.
 
         Raises:
             TopologyError: the text is no DDL, or declares several columns, or one of a type without a serializer.
         """
-        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()))
+        return _declared("kafka", key, value, timestamp, key_format, Place("Consumed.kafka", user_line()), headers)
+
+    @staticmethod
+    def debezium(
+        *,
+        key: str,
+        value: str,
+        format: str = "json",
+        truncate: bool = False,
+        time_unit: str | None = None,
+        placeholder: str = PLACEHOLDER,
+        flattened: bool = False,
+    ) -> Consumed:
+        """The changes of a database table, as a Debezium connector writes them: the table is the database's table.
+
+        A row is the state after the newest event of its key (`after`). An event that deletes, and a tombstone, delete
+        it. The event time is the time of the change in the database (`source.ts_ms`). A value that an event leaves out,
+        because the database did not log it, is that of the newest earlier event that has it.
+
+        Args:
+            key: the columns of the table's primary key, such as "order_id bigint".
+            value: the other columns that are wanted, such as "amount decimal(12,2)". It may repeat columns of the key.
+            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas" or "avro".
+            truncate: whether an event that empties the table (`TRUNCATE`, which the connector skips unless
+                `skipped.operations` is changed) is applied. The topic must have one partition: the event has no key, so
+                it has no order among the records of other partitions. If False, such an event goes into quarantine.
+            time_unit: "milliseconds", "microseconds" or "nanoseconds": the unit of timestamps that are numbers in JSON
+                without schemas, which does not say it. Without it, such a record goes into quarantine. The connector
+                writes microseconds for a `timestamp`, milliseconds for a `timestamp(3)` or if `time.precision.mode` is
+                "connect".
+            placeholder: the connector's `unavailable.value.placeholder`.
+            flattened: whether the transformation `ExtractNewRecordState` has removed the envelope. The value is the row
+                then. It is deleted by a tombstone, or if `__deleted` is "true" or `__op` is "d"; the event time is
+                `__source_ts_ms` if the record has it, and the timestamp of the Kafka record if not.
+
+        Raises:
+            TopologyError: as `Consumed.json`; or there is no such format or unit.
+        """
+        place = Place("Consumed.debezium", user_line())
+        if format not in _DEBEZIUM_FORMATS:
+            raise place.mistake(f"format is {format!r}", 'write "json", "json_with_schemas" or "avro"')
+        if format == "avro":
+            do = 'write format="json" or "json_with_schemas", by the converters of the connector'
+            raise place.mistake("Debezium envelopes in Avro are not read yet", do)
+        for name, flag in (("truncate", truncate), ("flattened", flattened)):
+            if not isinstance(flag, bool):
+                raise place.mistake(f"{name} is {flag!r}", "write True or False")
+        unit = next((one for one in _TIME_UNITS if one == time_unit), None)
+        if time_unit is not None and unit is None:
+            units = ", ".join(f'"{one}"' for one in _TIME_UNITS)
+            raise place.mistake(f"time_unit is {time_unit!r}", f"write one of {units}, or leave it out")
+        if not isinstance(placeholder, str) or not placeholder:
+            do = "write the connector's unavailable.value.placeholder, or leave it out"
+            raise place.mistake(f"placeholder is {placeholder!r}", do)
+        consumed = _declared("json", key, value, None, "json", place)
+        schemas = format == "json_with_schemas"
+        return replace(consumed, envelope=Envelope(schemas, flattened, truncate, unit, placeholder))
 
 
 @checks_calls
@@ -123,7 +205,15 @@ class Versioned:
     history: str
 
 
-def _declared(format_: str, key: str, value: str, timestamp: str | None, key_format: object, place: Place) -> Consumed:
+def _declared(
+    format_: str,
+    key: str,
+    value: str,
+    timestamp: str | None,
+    key_format: object,
+    place: Place,
+    headers: str | None = None,
+) -> Consumed:
     """The declared columns, checked by the rules for every format."""
     keys = parse_columns(key, replace(place, node=f"{place.node} key"))
     values = parse_columns(value, replace(place, node=f"{place.node} value"))
@@ -137,7 +227,9 @@ def _declared(format_: str, key: str, value: str, timestamp: str | None, key_for
     check_held(format_, "value", values, place)
     time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)
     again = tuple(column for column in values if column not in only_value)
-    return Consumed(format_, keys, only_value, time, again, of_key)
+    if headers is not None and column_named(legal_name(headers, place), keys + only_value) is not None:
+        raise place.mistake(f"{headers!r} is already a column", "choose another name for the headers")
+    return Consumed(format_, keys, only_value, time, again, of_key, headers=headers)
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:

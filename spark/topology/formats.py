@@ -19,6 +19,9 @@ SERIALIZERS: Final = {
 }
 """Kafka's serializers (org.apache.kafka.common.serialization) by the type of the column."""
 
+HEADERS: Final = "array<struct<key:string,value:binary>>"
+"""The type of a column with the headers of records, as Spark's Kafka source has it."""
+
 KEY_FORMATS: Final = ("avro", "json", "kafka")
 """What `key_format=` may name."""
 

@@ -10,13 +10,14 @@ from typing import Final
 from spark.topology.columns import Column
 from spark.topology.consumed import Consumed as Consumed  # a part of a source: importable from here too
 from spark.topology.describe import describe, describe_table, graph
+from spark.topology.envelope import Envelope
 from spark.topology.errors import Place, TopologyError, user_line
 from spark.topology.model import DEFAULTS
 from spark.topology.model import Leader as Leader
 from spark.topology.model import Settings as Settings
 from spark.topology.model import Source as Source
 from spark.topology.model import Table as Table
-from spark.topology.nodes import KINDS, AddedColumns, Node
+from spark.topology.nodes import KINDS, AddedColumns, Node, WiderColumns
 from spark.topology.produced import Produced
 from spark.topology.serialization import Plain, from_plain, to_plain
 from spark.topology.sql.fold import Fold, Partial
@@ -162,16 +163,22 @@ class Topology:
         """True if a stored fingerprint is the fingerprint of the table."""
         return fingerprint == self.fingerprint(table)
 
-    def added_columns(self, table: str, added: AddedColumns, fingerprint: str) -> tuple[Column, ...] | None:
+    def added_columns(
+        self, table: str, added: AddedColumns, wider: WiderColumns, fingerprint: str
+    ) -> tuple[Column, ...] | None:
         """The columns that a table passes through because they were added to its inputs.
 
-        None if the table without them does not have this fingerprint.
+        None if the table without them, and before columns of its inputs were widened, does not have this fingerprint.
+
+        Raises:
+            ValuesMayDiffer: the table computes something of a widened column that may have other values.
         """
         plan = self.table(table).plan
-        before = plan.without(added)
+        former = plan.narrowed(wider) if any(wider.values()) else plan
+        before = former.without(added)
         if fingerprint != _hash(self._computation(before)):
             return None
-        return tuple(column for column in plan.columns if column not in before.columns)
+        return tuple(column for column in plan.columns if column.name not in {one.name for one in before.columns})
 
     def _computation(self, plan: Node) -> list[Plain]:
         # The table of a topic has no expressions, so `ansi` does not change it.
@@ -185,7 +192,7 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (*KINDS, Column, Consumed, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
+    for kind in (*KINDS, Column, Consumed, Envelope, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
 }
 
 

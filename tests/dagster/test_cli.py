@@ -21,9 +21,10 @@ from pyspark.errors import PySparkException
 from dagster_project.cli import main
 from resources.engine import Engine
 from resources.kafka import Kafka
-from spark.topology import Consumed, StreamsBuilder
+from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.dagster import shop
 from tests.dagster.interrupted import interrupted
+from tests.support.lake import Record, send
 
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")  # Great Expectations' imports
 
@@ -240,7 +241,7 @@ def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kaf
             {},
             'shop.orders is not published to a topic: append .to("TOPIC") to it, at dagster_project',
         ),
-        (["audit", "orders"], {}, "unknown name 'orders'; known names: shop, shop.orders"),
+        (["audit", "orders"], {}, "unknown name 'orders'; did you mean shop.orders?; known names: shop, shop.orders"),
         (["run", "shop"], {"TIDETABLE_KAFKA": "/no/such.properties"}, "there is no such file"),
         (["run", "shop"], {"TIDETABLE_LAKE": "s3://bucket"}, "set SPARK_REMOTE=sc://host:port"),
     ],
@@ -263,6 +264,7 @@ WRONG = {
     "DIR": [".", "Makefile"],
     "TOPOLOGY": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "[TOPOLOGY]": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
+    "TOPOLOGY...": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "[TOPOLOGY]...": ["nothing", "SHOP", "shop.", ".shop", "shop.orders", ""],
     "TOPOLOGY.TABLE": ["nothing", "shop", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
     "TOPOLOGY[.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
@@ -279,6 +281,8 @@ WRONG = {
     "--to": ["one"],
     "--column": ["nothing"],
     "--timeout": ["-1", "nan", "soon"],
+    "--host": ["no.such.host.invalid"],
+    "--port": ["-1", "65536", "http"],
     "--at-least": ["orders", "orders:0", "nothing:0:1"],
     "--as-of-timestamp": ["1970-01-02", "yesterday"],
     "--as-of-version": ["-1", "9999", "one"],
@@ -288,6 +292,7 @@ WRONG = {
 RIGHT = {
     "TOPOLOGY": "shop",
     "[TOPOLOGY]": "shop",
+    "TOPOLOGY...": "shop",
     "[TOPOLOGY]...": "shop",
     "TOPOLOGY[.TOPIC]": "shop.orders",
     "KEY": "1",
@@ -297,8 +302,9 @@ RIGHT = {
 
 
 NO_NAME = (
-    r"unknown name '{wrong}'; known names: shop|shop is a topology; name one of its tables: shop\.orders|"
-    r"there is no table '{wrong}'; the lake has .*shop\.orders"
+    r"unknown name '{wrong}'(; did you mean shop[\w.]*\?)?; known names: shop|"
+    r"shop is a topology; name one of its tables: shop\.orders|"
+    r"there is no table '{wrong}'(; did you mean shop\.\w+\?)?; the lake has .*shop\.orders"
 )
 SAYS = {
     "DIR": "name (a|another) folder",
@@ -309,7 +315,11 @@ SAYS = {
     "--at-least": "write TOPIC:PARTITION:OFFSET|is not computed from topic 'nothing', but from orders",
     "--as-of-timestamp": "write a time as in|the log begins with version",
     "--as-of-version": "Invalid value for '--as-of-version'|has no version {wrong}: the newest is",
-    **{option: f"Invalid value for '{option}'" for option in ("--limit", "--partitions", "--interval", "--timeout")},
+    **{
+        option: f"Invalid value for '{option}'"
+        for option in ("--limit", "--partitions", "--interval", "--timeout", "--port")
+    },
+    "--host": "the read service needs a token",
 }
 """What the message says, for each of them; of names, `NO_NAME`."""
 
@@ -379,6 +389,26 @@ def test_what_spark_says_is_a_line_and_with_debug_all_of_it(
     ran = tidetable("land", "shop.orders", TIDETABLE_LAKE=str(broken))
     assert ran.exit_code == 1
     assert f"{broken}" in ran.stderr
+
+
+def test_several_topologies_tick_in_the_order_of_their_names(
+    tidetable: Invoke, topic: Callable[..., str], kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = topic("items")
+    send(kafka, items, Record(1, {"v": 1}))
+
+    def ticking(name: str) -> Topology:
+        builder = StreamsBuilder(name)
+        builder.table(items, Consumed.json(key="id bigint", value="v int"))
+        return builder.build()
+
+    both = [ticking(f"{name}-{items}") for name in ("one", "two")]
+    monkeypatch.setattr("dagster_project.cli.names.topologies", lambda *_: both)
+    names = [both[1].name, both[0].name]
+    follows = tidetable("run", *names, "--follow")
+    assert (follows.exit_code, "--follow takes one topology" in follows.stderr) == (2, True)
+    ticks = [json.loads(line) for line in tidetable("run", *names, "--json").stdout.splitlines()]
+    assert [one["stepped"][0]["table"] for one in ticks] == [f"{name}/{items}" for name in names]
 
 
 def test_topics_that_are_not_there_are_created(

@@ -99,6 +99,13 @@ def test_columns_that_are_not_declared_are_read_from_the_lake_when_the_command_l
             discover.topologies(settings=settings)
     monkeypatch.setenv("TIDETABLE_LAKE", str(tmp_path / "whole" / ".lake"))
     monkeypatch.setenv("TIDETABLE_TOPOLOGIES", str(tmp_path / "whole" / "topologies"))
+    for name, says in (
+        ("shop.orders", "shop.orders is a table of the topology shop, which follower reads and never writes: run this"),
+        ("follower.cpoy", "unknown name 'follower.cpoy'; did you mean follower.copy?; known names: follower"),
+    ):
+        refused = CliRunner().invoke(cli.main, ["rebuild", name])
+        assert refused.exit_code == 2
+        assert says in " ".join(refused.output.split())
     described = CliRunner().invoke(cli.main, ["describe", "follower.copy"])
     assert described.exit_code == 0, described.output
     assert "key: id bigint" in described.output

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 
 from rich.console import Console
 
 from dagster_project.cli.output import out, print_result
-from dagster_project.render import older_lines, quarantine_grid, status_grid
+from dagster_project.render import older_lines, quarantine_grid, status_grid, to_json
 from spark.engine.counts import Counted
 from spark.engine.dropped_records import DroppedRecords
 from spark.engine.log.position import Input, Position
@@ -45,6 +46,22 @@ def test_the_status_of_ten_tables_fits_a_hundred_columns() -> None:
     assert max(map(len, lines)) <= 100
     assert any("12 in quarantine: the key is null" in str(note) for note in notes)
     assert any("begins with the rows of orders at version 5" in str(note) for note in notes)
+
+
+def test_a_refusal_is_shown_with_the_columns_that_there_are_and_a_long_one_without_its_middle() -> None:
+    short = "copy reads shop.orders, which has no name\n  it has: id bigint\nCorrect key="
+    long = "was changed:\n  - a\n  + b\n  + c\nRun `tidetable rebuild`"
+    for refused, shown in (
+        (short, "refused: copy reads shop.orders, which has no name; it has: id bigint; Correct key="),
+        (long, "refused: was changed: Run `tidetable rebuild`"),
+    ):
+        _, *notes = status_grid("shop", [TableStatus("copy", None, {}, refused=refused)])
+        assert [str(note).strip() for note in notes] == [f"shop.copy: {shown}"]
+
+
+def test_bytes_and_numbers_that_json_lacks_are_text() -> None:
+    row = {"k": b"\x00\xff", "x": [float("nan"), 1.5, float("-inf")], "d": Decimal("1.50"), "n": None}
+    assert to_json(row) == {"k": "00ff", "x": ["NaN", 1.5, "-Infinity"], "d": "1.50", "n": None}
 
 
 def test_a_pipe_gets_plain_rows_that_are_not_folded() -> None:

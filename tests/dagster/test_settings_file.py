@@ -69,6 +69,8 @@ def test_the_environment_wins_and_an_empty_variable_is_none(tmp_path: Path) -> N
         ("cadence = 300", "tidetable.toml: cadence: Input should be a valid string"),
         ("lake = 5", "tidetable.toml: lake: Input should be a valid string"),
         ("topologies = [1]", "tidetable.toml: topologies: Input should be a valid string"),
+        ("serve_rows = 0", "tidetable.toml: serve_rows: Input should be greater than or equal to 1"),
+        ('serve_seconds = "inf"', "tidetable.toml: serve_seconds: Input should be a finite number"),
         ("lake = ", "tidetable.toml is not TOML: Invalid value (at end of document)"),
         (
             'spark_remote = "env:NOWHERE"',
@@ -118,6 +120,7 @@ def test_two_files_in_one_folder_are_refused(tmp_path: Path) -> None:
         'lake = "s3://me:planted@bucket"',
         'kafka = "sasl://me:planted@broker"',
         'token = "planted"',
+        'serve_token = "planted-and-long-enough"',
         'spark_remote = ["sc://engine:1/;token=planted"]',
     ],
 )
@@ -137,6 +140,14 @@ def test_a_secret_is_a_reference_to_a_variable_or_a_file(tmp_path: Path) -> None
     assert "hidden" not in f"{read(tmp_path)!r}{read(tmp_path)}"
     toml.write_text('spark_remote = "sc://engine:1/;token=env:TOKEN"')
     assert read(tmp_path, TOKEN="hidden").spark_remote == "sc://engine:1/;token=hidden"
+    toml.write_text('spark_remote = "env:REMOTE"\nlake = "env:BUCKET"')
+    toml.write_text('serve_token = "file:token"')
+    (tmp_path / "token").write_text("hidden-and-long-enough\n")
+    assert read(tmp_path).token() == "hidden-and-long-enough"
+    assert "hidden" not in f"{read(tmp_path)!r}{read(tmp_path)}"
+    for rows in ("0", "many"):
+        with pytest.raises(SettingsError, match="TIDETABLE_SERVE_ROWS: Input should be"):
+            read(tmp_path, TIDETABLE_SERVE_ROWS=rows)
     toml.write_text('spark_remote = "env:REMOTE"\nlake = "env:BUCKET"')
     settings = read(tmp_path, REMOTE="sc://engine:1/;token=hidden", BUCKET="s3://bucket/lake")
     assert (settings.spark_remote, settings.lake) == ("sc://engine:1/;token=hidden", "s3://bucket/lake")
@@ -158,5 +169,9 @@ def test_every_setting_has_a_description_and_a_variable() -> None:
         "TIDETABLE_SCHEMA_REGISTRY_CA",
         "TIDETABLE_SCHEMA_REGISTRY_CERTIFICATE",
         "TIDETABLE_SCHEMA_REGISTRY_KEY",
+        "TIDETABLE_SERVE_TOKEN",
+        "TIDETABLE_SERVE_ROWS",
+        "TIDETABLE_SERVE_BYTES",
+        "TIDETABLE_SERVE_SECONDS",
     ]
     assert all(setting.description.endswith(".") for setting in reference)

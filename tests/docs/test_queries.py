@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
 
+from dagster_project import render
 from dagster_project import topologies as package
 from dagster_project.cli import main
 from dagster_project.settings import Settings
 from spark.engine.tick import tick
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_readme import DECLARE, PRODUCE, README
+from tests.support.service import TOKEN, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +37,13 @@ def test_the_page_of_queries_runs(own_lake: Path, tmp_path: Path, monkeypatch: p
     assert tick(Settings.from_environment().ports(), declared["topology"], "first").failed == {}
 
     namespace: dict[str, Any] = {}
-    with _ticking(declared["topology"]):
+    monkeypatch.setenv("TIDETABLE_SERVE_TOKEN", TOKEN)
+    with _ticking(declared["topology"]), serving(Settings.from_environment().tidetable().lakehouse) as client:
         for block in blocks(DOCS / "queries.md"):
             if block.is_run:
-                exec(compile(block.code.replace(".lake", str(own_lake)), str(block.page), "exec"), namespace)
+                code = block.code.replace(".lake", str(own_lake)).replace(":8321", f":{client.port}")
+                exec(compile(code, str(block.page), "exec"), namespace)
+    assert namespace["served"] == render.to_json(list(namespace["reader"].table("first.orders_enriched").all()))
     assert [row["name"] for row in namespace["rows"]] == ["Ada"]
     assert namespace["snapshot"]["first.orders"].get(1)["customer_id"] == 7
 

@@ -62,6 +62,7 @@ POSITION = Position(
     cleaned=1,
     deleted=3,
     counts=Counts(2, 5, 10, 7, 2, 1, True),
+    widened=True,
 )
 """A position in which no field has its default."""
 ALONE: dict[str, Any] = {
@@ -70,9 +71,10 @@ ALONE: dict[str, Any] = {
 }
 """A position of a topology that reads no other one."""
 LACKING: dict[int, dict[str, Any]] = {
-    1: ALONE | {"deleted": None, "bootstrap": {}},
-    2: ALONE | {"bootstrap": {}},
-    3: {},
+    1: ALONE | {"deleted": None, "bootstrap": {}, "widened": False},
+    2: ALONE | {"bootstrap": {}, "widened": False},
+    3: {"widened": False},
+    4: {},
 }
 """By format, the fields that differ, because it could not have them."""
 

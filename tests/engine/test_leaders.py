@@ -215,6 +215,7 @@ def test_a_leader_that_is_not_there_fails_by_name_or_is_waited_for(
         ):
             assert part in str(missing.value)
         assert tick(ports, strict, "early").failed.keys() == {"copy"}
+        assert {one.table: one.refused for one in statuses(ports.lakehouse, strict, {})}["copy"] == str(missing.value)
         stepped = step(ports, patient, patient.table("copy"), "early")
         assert (stepped.outcome, stepped.waiting_for) == ("waiting", (f"{leader.name}/allowed",))
         by_name = {one.table: one for one in statuses(ports.lakehouse, patient, {})}

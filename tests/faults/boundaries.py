@@ -35,8 +35,8 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
     "session opened": ((Engine, "session"),),
     "table created": ((table, "create"),),
     "columns added": (
-        (land, "widen"),
-        (quarantine, "widen"),
+        (land, "evolve_landing"),
+        (quarantine, "evolve_landing"),
         (definition, "add_columns"),
     ),
     "properties set": ((table, "set_properties"),),

@@ -152,6 +152,18 @@ def test_the_driver_pipes_values_and_reads_them(session: SparkSession) -> None:
         driver.pipe("lines", key=2**63, value="x")
 
 
+def test_the_driver_pipes_headers_and_reads_them(session: SparkSession) -> None:
+    builder = StreamsBuilder("traced")
+    lines = builder.stream("lines", Consumed.kafka(key="id int", value="line string", headers="headers"))
+    lines.filter("headers[0].key = 'traceparent'").to("traced", Produced.kafka(headers="headers"))
+    driver = TopologyTestDriver(builder.build(), batch="all", session=session)
+    driver.pipe("lines", key=1, value="one", headers={"traceparent": "00-1", "raw": b"\xff"})
+    driver.pipe("lines", key=2, value="two", headers={"other": None})
+    driver.pipe("lines", key=3, value="three")
+    [sent] = driver.create_output_topic("traced").read_records_to_list()
+    assert (sent.key, sent.value, sent.headers["traceparent"], sent.headers["raw"]) == (1, "one", "00-1", "\\xff")
+
+
 def test_ten_thousand_records_of_any_bytes_are_read_as_python_reads_them(session: SparkSession) -> None:
     """Most have the right length; a third of the texts has a byte changed."""
     rng = random.Random(23)
@@ -195,6 +207,16 @@ MISTAKES: list[tuple[Act, str]] = [
         lambda _: Consumed.json(key="a int", value="v int", key_format="Kafka"),
         "key_format is 'Kafka'\n  key has: a int\n  value has: v int\n"
         '  write "json" or "kafka"; did you mean kafka?\n',
+    ),
+    (lambda _: Consumed.json(key="a int", value="v int", headers="V"), "'V' is already a column\n"),
+    (lambda _: Consumed.json(key="a int", value="v int", headers="_h"), "begins with an underscore\n"),
+    (
+        lambda shop: shop.orders.to("there", Produced.json(headers="sku")),
+        "the headers 'sku' are string\n",
+    ),
+    (
+        lambda shop: shop.orders.to("there", Produced.json(headers="trace")),
+        "the headers 'trace' are not a column\n",
     ),
     (lambda _: Produced.json(key_format="text"), 'key_format is \'text\'\n  write "json" or "kafka"\n'),
     (

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from spark.engine.ports import Headers
     from tests.protocol.broker import Broker
 
 
@@ -32,8 +33,11 @@ class Producer:
         if kind is not Died and self._broker.names[self._name, self._topic].epoch == self._epoch:
             self._broker.aborted(self._name, self._topic)
 
-    def send(self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str]) -> None:
+    def send(
+        self, key: bytes | None, value: bytes | None, timestamp: int | None, headers: dict[str, str], more: Headers = ()
+    ) -> None:
         """Send a record."""
+        assert not more, "no table here is published with headers"
         assert key is not None, "a table's"
         assert timestamp is None, "nothing has a time here"
         text = None if value is None else value.decode()

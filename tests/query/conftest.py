@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.engine.ports import Ports
-from tests.query.world import World
+from tests.query.world import Clicks, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,12 @@ def world(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> World:
     for _ in range(4):
         made.wave()
     return made
+
+
+@pytest.fixture(scope="session")
+def clicks(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> Clicks:
+    """Windows, sessions and composite keys. Nobody changes them."""
+    return Clicks.made(ports, kafka, topic)
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ from spark.query.errors import KeyRefused, LayoutUnknown
 from spark.query.files import FileCache, Files
 from spark.query.keys import Key, key_of, plan_of
 from spark.query.reader import Reader
-from spark.topology import Consumed, SessionWindows, StreamsBuilder, TimeWindows, Topology, Versioned
+from spark.topology import Consumed, StreamsBuilder, Topology, Versioned
 from spark.topology.topology import Table
 from tests.laws.test_laws import PLANS
+from tests.query.world import BASE, MINUTE
 from tests.support import lake
 from tests.support.lake import Record, send
 
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
     from resources.kafka import Kafka
     from spark.engine.ports import Ports
     from spark.query.rows import Rows
-
-BASE = 1_700_000_000_000  # milliseconds
-MINUTE = 60_000
+    from tests.query.world import Clicks
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -136,27 +135,8 @@ def test_no_statistics_hide_a_row(session: SparkSession, tmp_path: Path, lake_ro
     assert sorted(files.select(start, ["text"])["text"].to_pylist()) == sorted(expected)
 
 
-def test_windows_sessions_and_composite_keys_are_found_by_their_parts(
-    ports: Ports, kafka: Kafka, topic: Callable[..., str]
-) -> None:
-    name = topic("clicks")
-    builder = StreamsBuilder(f"kinds-{name}")
-    clicks = builder.stream(name, Consumed.json(key="id bigint", value="page string, user string"))
-    groups = clicks.group_by("page", "user")
-    groups.windowed_by(TimeWindows.of("10m", grace="0s")).count().materialize("tumbling")
-    groups.windowed_by(SessionWindows.of("5m", grace="0s")).count().materialize("sittings")
-    groups.count().materialize("totals")
-    clicks.materialize("kept")
-    topology = builder.build()
-    at = {("a", "x"): [0, 1, 12, 13, 30], ("a", "y"): [2, 31], ("b", "x"): [3]}
-    events = sorted((minute, *key) for key, minutes in at.items() for minute in minutes)
-    records = [
-        Record(number, {"page": page, "user": user}, timestamp=BASE + minute * MINUTE)
-        for number, (minute, page, user) in enumerate(events)
-    ]
-    send(kafka, name, *records)
-    lake.land_all(ports, topology)
-    lake.step_all(ports, topology)
+def test_windows_sessions_and_composite_keys_are_found_by_their_parts(ports: Ports, clicks: Clicks) -> None:
+    topology, at = clicks.topology, clicks.minutes
     reader = Reader(ports.lakehouse)
 
     def after(minute: int) -> dt.datetime:
@@ -201,8 +181,8 @@ def test_windows_sessions_and_composite_keys_are_found_by_their_parts(
         totals.get("a")
 
     stream = reader.table(f"{topology.name}.kept")
-    assert [row["id"] for row in stream.all()] == list(range(len(records)))
-    assert stream.get((name, 0, 2, 0)) == stream.all()[2]
+    assert [row["id"] for row in stream.all()] == list(range(clicks.count))
+    assert stream.get((clicks.topic, 0, 2, 0)) == stream.all()[2]
 
 
 def test_a_versioned_table_is_read_as_of_an_event_time(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> None:

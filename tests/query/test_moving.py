@@ -14,7 +14,7 @@ import pytest
 from spark.engine.compact import compact
 from spark.engine.land import capture, land
 from spark.engine.step import step
-from spark.query.errors import NotCovered, VersionGone
+from spark.query.errors import NameUnknown, NotCovered, VersionGone
 from tests.query.world import PEOPLE, World
 from tests.support import lake
 from tests.support.lake import Record, send
@@ -34,14 +34,33 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def moving(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> World:
-    made = World.made(ports, kafka, topic, seed=2)
-    made.wave()
-    return made
+def early(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> World:
+    """A table that no step has made yet."""
+    return World.made(ports, kafka, topic, seed=2)
+
+
+@pytest.fixture(scope="module")
+def moving(early: World) -> World:
+    if not early.by_version:
+        early.wave()
+    return early
 
 
 def rows_of(world: World) -> list[Row]:
     return [world.people[number] for number in sorted(world.people)]
+
+
+def test_a_query_that_must_cover_a_record_waits_for_the_first_step(early: World) -> None:
+    wanted: dict[str, Any] = {"at_least": {early.topic: {0: 1}}}
+    cities = f"{early.topology.name}.cities"
+    with pytest.raises(NameUnknown, match="A table exists from its first step on"):
+        early.reader.table(early.table, **wanted, timeout=0)
+    with ThreadPoolExecutor(2) as pool:
+        table = pool.submit(early.reader.table, early.table, **wanted, timeout=300)
+        snapshot = pool.submit(early.reader.snapshot, [early.table, cities], **wanted, timeout=300)
+        early.wave()
+        assert table.result().all() == rows_of(early)
+        assert snapshot.result()[cities].count() == len(early.cities())
 
 
 def test_a_snapshot_goes_back_to_the_table_that_lags(moving: World) -> None:

@@ -10,14 +10,29 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 
-from spark.query.errors import KeyRefused, NameUnknown, NotCovered, NotWhole, PackageMissing, QueryError, VersionGone
+from spark.query.deadline import within
+from spark.query.errors import (
+    KeyRefused,
+    NameUnknown,
+    NotCovered,
+    NotWhole,
+    PackageMissing,
+    QueryError,
+    QueryTimeout,
+    QueryUnsupported,
+    VersionGone,
+)
 from spark.query.reader import Reader
 from spark.query.rows import needed
 from tests.query.world import CITIES, PEOPLE
 from tests.support import lake
 
 if TYPE_CHECKING:
-    from tests.query.world import World
+    from collections.abc import Callable
+
+    from spark.query.rows import Rows
+    from spark.query.table_reader import TableReader
+    from tests.query.world import Clicks, World
 
 
 def by_id(rows: dict[int, dict[str, object]]) -> list[dict[str, object]]:
@@ -48,6 +63,38 @@ def test_an_aggregate_has_no_partials_and_text_is_found_by_its_beginning(world: 
     assert "_rows" in stored, "what a fold stores beside the row, which no query returns"
 
 
+def test_an_answer_goes_on_after_the_last_key_of_the_one_before(world: World, clicks: Clicks) -> None:
+    reader = world.reader
+    windows = reader.table(f"{clicks.topology.name}.tumbling")
+    people = reader.table(world.table)
+    queries: list[tuple[TableReader, Callable[..., Rows], bool]] = [
+        (people, people.all, True),
+        (people, partial(people.range, 10, 40), True),
+        (people, partial(people.get_many, range(0, PEOPLE, 2)), False),
+        (windows, windows.windows, False),
+        (windows, partial(windows.prefix, ("a",)), True),
+    ]
+    for table, find, is_reversible in queries:
+        for options in [{}, {"reverse": True}] if is_reversible else [{}]:
+            rows = list(find(**options))
+            assert len(rows) > 3
+            found: list[Any] = []
+            after = None
+            while page := list(find(limit=3, after=after, **options)):
+                assert len(page) == 3 or found + page == rows
+                found += page
+                after = tuple(page[-1][name] for name in table.key)
+            assert found == rows
+
+
+def test_a_query_ends_when_its_time_is_over(world: World) -> None:
+    table = world.reader.table(world.table)
+    for query in (table.all, partial(table.get, 1), partial(table.history, 1)):
+        with within(0), pytest.raises(QueryTimeout, match=rf"{world.table}: the query took more than 0 s"):
+            query()
+    assert table.all() == by_id(world.people)
+
+
 def test_columns_and_coordinates_are_there_on_request(world: World) -> None:
     table = world.reader.table(world.table)
     number = min(world.people)
@@ -71,8 +118,13 @@ def test_every_version_is_read_as_it_was(world: World) -> None:
         then.refresh()
     with pytest.raises(VersionGone, match="no version 1000"):
         table.as_of_version(1000)
-    with pytest.raises(NotWhole, match="is not whole at version 0"):
+    first = min(world.by_version)
+    with pytest.raises(NotWhole, match=rf"is not whole at version 0: .* its first step committed version {first}"):
         table.as_of_version(0)
+    with pytest.raises(
+        VersionGone, match=rf"no version without records beyond the cut .*: version {first}, its oldest"
+    ):
+        table.as_of_cut({world.topic: {0: 0}})
 
 
 def test_a_time_is_the_newest_version_committed_up_to_it(world: World) -> None:
@@ -113,8 +165,14 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
     cities = reader.table(f"{world.topology.name}.cities")
     with pytest.raises(NameUnknown, match=rf"there is no table 'nothing.here'; the lake has .*{world.table}"):
         reader.table("nothing.here")
+    with pytest.raises(NameUnknown, match=rf"did you mean {world.topology.name}.neighbours\?; the lake has"):
+        reader.table(f"{world.topology.name}.neighbors")
+    with pytest.raises(NameUnknown, match=r"there is no lake at /no/such/lake, so there is no table .a\.b.: name"):
+        Reader("/no/such/lake").table("a.b")
     with pytest.raises(NameUnknown, match="has no column height; it has id, name, city"):
         table.get(1, columns=["height"])
+    with pytest.raises(NameUnknown, match=r"has no column nam; did you mean name\?; it has id, name, city"):
+        table.get(1, columns=["nam"])
     with pytest.raises(KeyRefused, match=r"'1' is str, and id is bigint. Its key is \(id bigint\)"):
         table.get("1")
     with pytest.raises(KeyRefused, match=r"True is bool"):
@@ -140,9 +198,9 @@ def test_what_is_not_there_is_refused_with_what_is(world: World) -> None:
     ):
         with pytest.raises(QueryError, match=says):
             call(wrong)
-    with pytest.raises(KeyRefused, match="has no windows"):
+    with pytest.raises(QueryUnsupported, match=r"has no windows: its key is \(id\)"):
         table.windows(1)
-    with pytest.raises(KeyRefused, match="is not a versioned table"):
+    with pytest.raises(QueryUnsupported, match="is not a versioned table"):
         table.get_as_of(1, dt.datetime.now(dt.UTC))
     assert cities.get({"city": CITIES[0]}) == cities.get((CITIES[0],)) == cities.get(CITIES[0])
 
@@ -174,6 +232,8 @@ def test_at_least_fails_by_name_when_it_is_not_covered_in_time(world: World) -> 
     assert reader.table(world.table, at_least=Delivered(world.topic, end - 1), timeout=0).count() == len(world.people)
     with pytest.raises(NotCovered, match=rf"{world.topic}/0 up to offset {end} \(it has {end - 1}\) after 0 s"):
         reader.table(world.table, at_least=[Delivered(world.topic, end)], timeout=0)
+    with pytest.raises(NotCovered, match=rf"knows no partition 7 of {world.topic}: it has 0\) after 0 s"):
+        reader.table(world.table, at_least={world.topic: {7: 1}}, timeout=0)
     with pytest.raises(NotCovered, match="is not computed from topic 'other', but from people"):
         reader.table(world.table, at_least={"other": {0: 1}}, timeout=0)
     with pytest.raises(NotCovered, match="was not delivered"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark.query.reader import Reader
-from spark.topology import Consumed, StreamsBuilder
+from spark.topology import Consumed, SessionWindows, StreamsBuilder, TimeWindows
 from tests.support import lake
 from tests.support.lake import Record, send
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 PEOPLE = 60
+BASE = 1_700_000_000_000  # milliseconds
+MINUTE = 60_000
 CITIES = ("Aachen", "Bonn", "Bochum", "Köln")
 
 
@@ -90,3 +92,39 @@ class World:
                 was = rows.get(number)
                 found.append((version, was))
         return found
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Clicks on pages: tables by window, by session and in all, and the stream itself, after one wave.
+
+    `minutes` are the minutes after `BASE` of the clicks, by page and user, and `count` is how many there are.
+    """
+
+    topology: Topology
+    topic: str
+    minutes: dict[tuple[str, str], list[int]]
+    count: int
+
+    @staticmethod
+    def made(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> Clicks:
+        """Land and step them."""
+        name = topic("clicks")
+        builder = StreamsBuilder(f"kinds-{name}")
+        clicks = builder.stream(name, Consumed.json(key="id bigint", value="page string, user string"))
+        groups = clicks.group_by("page", "user")
+        groups.windowed_by(TimeWindows.of("10m", grace="0s")).count().materialize("tumbling")
+        groups.windowed_by(SessionWindows.of("5m", grace="0s")).count().materialize("sittings")
+        groups.count().materialize("totals")
+        clicks.materialize("kept")
+        topology = builder.build()
+        at = {("a", "x"): [0, 1, 12, 13, 30], ("a", "y"): [2, 31], ("b", "x"): [3]}
+        events = sorted((minute, *key) for key, minutes in at.items() for minute in minutes)
+        records = [
+            Record(number, {"page": page, "user": user}, timestamp=BASE + minute * MINUTE)
+            for number, (minute, page, user) in enumerate(events)
+        ]
+        send(kafka, name, *records)
+        lake.land_all(ports, topology)
+        lake.step_all(ports, topology)
+        return Clicks(topology, name, at, len(records))

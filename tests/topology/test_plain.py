@@ -56,7 +56,7 @@ def test_plain_data_reads_like_the_plan() -> None:
         },
         "followed": False,
         "topic": None,
-        "produced": {"is": "produced", "format": "json", "key_format": "json"},
+        "produced": {"is": "produced", "format": "json", "key_format": "json", "headers": None},
         "former_rows_read": False,
     }
 

@@ -87,7 +87,7 @@ def pin(ports: Ports, topology: Topology, target: Table) -> Pins:
         table = StoredTable.of(ports.lakehouse, topology.name, scan.table)
         walk = _landing(table, scan.table, release) if scan.table in landings else walk_of(table, scan.table)
         if walk is None:
-            _check_missing(topology, target, table, scan.table)
+            check_missing(topology, target, table, scan.table)
             missing.append(scan.table)
         else:
             walks.append(walk)
@@ -128,8 +128,12 @@ def agree(walks: list[Walk], reader: str, topology: str) -> tuple[str, ...]:
     return tuple(lagging)
 
 
-def _check_missing(topology: Topology, target: Table, table: StoredTable, name: str) -> None:
-    """Refuse to wait for a table of another topology that has no rows yet, unless that is declared."""
+def check_missing(topology: Topology, target: Table, table: StoredTable, name: str) -> None:
+    """Refuse to wait for a table of another topology that has no rows yet, unless that is declared.
+
+    Raises:
+        LeaderMissing: it was never computed.
+    """
     leader, state = topology.leader(name), table.state()
     if leader is None or leader.allow_missing or (state is not None and state.data_version > 0):  # it is being rebuilt
         return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.engine.log.stored_table import StoredTable
@@ -17,7 +18,7 @@ from spark.topology.nodes import LANDING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from spark.engine.log.position import Cut, Input
     from spark.engine.ports import Lakehouse
@@ -28,6 +29,8 @@ START = TopicOffsets("", {})
 REDECODED = "_redecoded"
 """The column of a landing with `TopicOffsets.redecoded` as of when the record was decoded again; null: never."""
 CONDITIONS = 16  # partitions that have a condition each in `within`, at most
+ACROSS_TYPES = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
+"""The setting by which Delta reads changes across a change of types. Ours only become wider, without other changes."""
 NO_RECORD = "false"
 """A SQL condition that no record meets."""
 
@@ -119,14 +122,13 @@ class DeltaSnapshot:
         )
 
     def feed(self, scan: Scan, since: int) -> DataFrame:
-        """Return the change feed of a stored table from version `since` up to the pin, with Delta's columns."""
-        read = self.session.read.option("readChangeFeed", "true").option("startingVersion", since)
-        feed = (
-            read.option("endingVersion", self.inputs[scan.table].version)
-            .format("delta")
-            .load(self.table(scan.table).path)
-        )
-        return _with_later(feed, scan, self._present(scan))
+        """Return the change feed of a stored table from version `since` up to the pin, with Delta's columns.
+
+        Commits that only widened columns are left out; the changes before them have the wider types too.
+        """
+        stored, until = self.table(scan.table), self.inputs[scan.table].version
+        changes = feed(self.session, stored, since, until)
+        return _with_later(changes, scan, self._present(scan))
 
     def keys(self, scan: Scan) -> DataFrame:
         """Return the key columns of all rows of a stored table; its other columns may differ from the scan's."""
@@ -160,6 +162,28 @@ class DeltaSnapshot:
         if (scan.table, version) not in self.columns:
             self.columns[scan.table, version] = self.table(scan.table).columns(version)
         return self.columns[scan.table, version]
+
+
+def feed(session: SparkSession, table: StoredTable, since: int, until: int) -> DataFrame:
+    """Return the change feed of a stored table from version `since` up to `until`, with Delta's columns.
+
+    Commits that only widened columns are left out; the changes before them have the wider types too.
+
+    Raises:
+        ChangesExpired: the log no longer has some of the versions.
+    """
+    widened = table.widened_versions(since - 1, table.version())
+    if widened:  # Delta refuses to read changes across other types, although Parquet's reader gives the wider ones
+        session.conf.set(ACROSS_TYPES, "true")
+
+    def between(first: int, last: int) -> DataFrame:
+        read = session.read.option("readChangeFeed", "true").option("startingVersion", first)
+        return read.option("endingVersion", last).format("delta").load(table.path)
+
+    begins = [since, *(version + 1 for version in sorted(widened) if version <= until)]
+    ends = [*(version - 1 for version in sorted(widened) if version <= until), until]
+    parts = [between(first, last) for first, last in zip(begins, ends, strict=True) if first <= last]
+    return reduce(DataFrame.unionByName, parts) if parts else between(until, until).where("false")
 
 
 @dataclass(frozen=True)

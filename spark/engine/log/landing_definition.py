@@ -9,6 +9,8 @@ from spark.engine.errors import PlanChanged
 from spark.engine.log import table
 from spark.engine.log.commit import races
 from spark.engine.log.position import DEFINITION
+from spark.topology.formats import HEADERS
+from spark.topology.sql.widening import WIDENINGS, is_wider, is_wider_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +28,7 @@ TIME, KEY, KIND, FORMAT = (
 
 
 def _columns(consumed: Consumed) -> dict[str, str]:
-    return {column.name: str(column.type) for column in (*consumed.key, *consumed.value)}
+    return {column.name: str(column.type) for column in consumed.columns}
 
 
 def landing_definition(source: Source) -> dict[str, str]:
@@ -37,11 +39,12 @@ def landing_definition(source: Source) -> dict[str, str]:
     key = ", ".join(column.name for column in consumed.key)
     one = consumed.key_format == consumed.format
     form = f"in {consumed.format}" if one else f"in {consumed.key_format} (key) and {consumed.format} (value)"
+    form += "" if consumed.envelope is None else f", {consumed.envelope}"
     return _columns(consumed) | {TIME: time, KEY: key, KIND: kind, FORMAT: form}
 
 
 def check_landing(name: str, state: State, source: Source) -> None:
-    """Check that a declaration gives landed columns the same types, and records the same event time and key.
+    """Check that a declaration gives landed columns the same or wider types, and records the same event time and key.
 
     A landed stream must not become a table: records without a whole key would be counted, but be no rows. A landed
     table may become a stream: such records are in quarantine, and `quarantine replay` decodes them again.
@@ -54,12 +57,19 @@ def check_landing(name: str, state: State, source: Source) -> None:
     other_records = {what: changed.pop(what) for what in (TIME, KEY, KIND, FORMAT) if what in changed}
     if source.kind == "stream":
         other_records.pop(KIND, None)
-    if changed:
+    key = {column.name for column in source.consumed.key}
+    refused = {
+        column: (old, new)
+        for column, (old, new) in changed.items()
+        if not (is_wider_key(new, old) if column in key else is_wider(new, old))
+    }
+    if refused:
+        of_key = "; of a key only an integer to a wider one, and a decimal to one with the same scale"
         raise PlanChanged(
             f"{name}: landed and declared types differ: "
-            + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in changed.items())
-            + ". Declare a column of another name for the new type, "
-            "or land the topic again under another topology name"
+            + ", ".join(f"{column} is {old}, declared {new}" for column, (old, new) in refused.items())
+            + ". Declare a column of another name for the new type, or land the topic again under another topology "
+            f"name. What can be widened in place: {WIDENINGS}{of_key if key & refused.keys() else ''}"
         )
     if other_records:
         raise PlanChanged(
@@ -72,11 +82,21 @@ def check_landing(name: str, state: State, source: Source) -> None:
         )
 
 
-def widen(session: SparkSession, landing: StoredTable, state: State, source: Source) -> None:
-    """Add the columns that the declaration gained; older records have null in them."""
+def evolve_landing(session: SparkSession, landing: StoredTable, state: State, source: Source, run: str) -> bool:
+    """Add the columns that the declaration gained, null in older records, and widen those that it gave a wider type.
+
+    All rows are written again if a column is widened, in a commit of its own. Return False if another run committed
+    first: the caller must read the state again.
+    """
     stored, declared = json.loads(state.properties[DEFINITION]), landing_definition(source)
     if stored | declared == stored:
-        return
-    table.add_columns(session, landing, _columns(source.consumed))
+        return True
+    columns = _columns(source.consumed)
+    wider = {column: kind for column, kind in columns.items() if stored.get(column, kind) != kind}
+    if wider and not table.widen_columns(session, landing, state, wider, run):
+        return False
+    raw = {"_headers": HEADERS} if source.consumed.reads_headers else {}
+    table.add_columns(session, landing, columns | raw)
     with races():
         table.set_properties(session, landing, {DEFINITION: json.dumps(stored | declared)})
+    return not wider  # the commit took a number

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ANCHOR = "tidetable.anchor"
-FORMAT = 3
+FORMAT = 4
 """The version of the stored format: positions in commits, properties of a table, definitions, names of columns. A table
 with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
-an example of them to `tests/engine/golden`. Formats 1 and 2 named inputs without their topology."""
+an example of them to `tests/engine/golden`. Formats 1 and 2 named inputs without their topology; formats 1 to 3 have
+no types of inputs in definitions."""
 STORED_FORMAT = "tidetable.format"  # a property; a table without it is older than the numbering, and is read
 DEFINITION = "tidetable.definition"
 """The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""
@@ -135,6 +136,7 @@ class Position:
     - `deleted`: of a commit that replaced the rows of a small step, how many keys it deleted; None of any other.
     - `counts`: what a landing received before this commit, including this one if it decoded records again
       (`spark.engine.counts`); None if it was not counted.
+    - `widened`: the commit rewrote all rows with wider types of columns, and changed no value.
     """
 
     table: str
@@ -161,6 +163,7 @@ class Position:
     cleaned: int = 0
     deleted: int | None = None
     counts: Counts | None = None
+    widened: bool = False
 
     @property
     def app_id(self) -> str:

@@ -249,19 +249,33 @@ class StoredTable:
     def changed_versions(self, since: int, until: int) -> list[ChangedVersion]:
         """Return the versions after `since`, up to `until`, that changed data; newest first.
 
+        A commit that only widened columns changed none.
+
         Raises:
             ChangesExpired: the log was cleaned up, and no longer has some of them.
         """
+        return [
+            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces_keys)
+            for found in self._after(since, until)
+            if found.rows != 0 and not found.widened
+        ]
+
+    def widened_versions(self, since: int, until: int) -> list[int]:
+        """Return the versions after `since`, up to `until`, that only widened columns; newest first.
+
+        Raises:
+            ChangesExpired: the log was cleaned up, and no longer has some of them.
+        """
+        return [found.version for found in self._after(since, until) if found.widened]
+
+    def _after(self, since: int, until: int) -> Iterator[_Seen]:
+        """Yield the commits after `since`, up to `until`, that may have written rows; newest first."""
         if since >= until:
-            return []
+            return
         first = self._seen(since)
         if first is None and self._seen(since + 1) is None:
             first = self._before_cleanup(since)
-        return [
-            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces_keys)
-            for found in self._not_quiet(first or _Seen(since), until)
-            if found.rows != 0
-        ]
+        yield from self._not_quiet(first or _Seen(since), until)
 
     def changing_commits(self) -> Iterator[Commit]:
         """Return those of `all_commits` that may have changed rows; `data_version` is the commit's own version."""
@@ -270,7 +284,9 @@ class StoredTable:
         first = self._seen(0) or _Seen(delta_log.oldest_version(self.path, version) - 1)
         for found in self._not_quiet(first, version):
             entry, position = found.entry, found.position
-            if entry is not None and position is not None and found.rows != 0 and found.is_of(anchor):
+            if entry is None or position is None or found.rows == 0 or found.widened:
+                continue
+            if found.is_of(anchor):
                 yield Commit(found.version, found.version, position, entry.metrics, entry.at)
 
     def oldest_commit(self, holds: Callable[[Position], bool]) -> Commit | None:
@@ -428,6 +444,11 @@ class _Seen:
     def rows(self) -> int | None:
         """How many rows the commit changed; None: unknown."""
         return None if self.entry is None else self.entry.changed_rows
+
+    @property
+    def widened(self) -> bool:
+        """Whether the commit only widened columns."""
+        return self.position is not None and self.position.widened
 
     @property
     def overwrites(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -27,13 +28,15 @@ from pyspark.sql.types import (
 )
 
 from spark.engine.errors import LakesDiffer, PositionLost, condition
-from spark.engine.log import delta_log
+from spark.engine.log import commit, delta_log
 from spark.engine.log.comments import comment
 from spark.engine.log.commit import METADATA, races, until_committed
 from spark.engine.log.merge import literal
 from spark.engine.log.position import ANCHOR, DEFINITION, FORMAT, STORED_FORMAT, Position
-from spark.operators.algebra import OURS
-from spark.topology.sql.ddl import quoted
+from spark.operators.algebra import OURS, col
+from spark.topology.errors import Place
+from spark.topology.sql.ddl import parse_type, quoted
+from spark.topology.sql.tokens import lex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -252,6 +255,39 @@ def add_columns(session: SparkSession, table: StoredTable, kinds: Mapping[str, s
     until_committed(table.name, add, "stop what changes the columns of the table, and run this again")
 
 
+def widen_columns(session: SparkSession, table: StoredTable, state: State, kinds: Mapping[str, str], run: str) -> bool:
+    """Give columns wider types, type by name, in one commit that writes all rows again and changes no value.
+
+    Its position is that of the state, with the next number, so a concurrent writer of the table loses the race. Return
+    False if another run committed first. If the table has the types already, this commits nothing.
+
+    Delta's own type widening is a table feature, which deltalake refuses to read.
+    """
+    rows = session.read.format("delta").load(table.path)
+    present = dict(rows.dtypes)
+    wider = {name: kind for name, kind in kinds.items() if present[name] != kind}
+    if not wider:
+        return True
+    if any(WITHOUT_ZONE in kind for kind in wider.values()):
+        with races() as race:
+            set_properties(session, table, {"delta.feature.timestampNtz": "supported"})
+        if race:
+            return False
+    rows = rows.withColumns({name: col(name).cast(kind) for name, kind in wider.items()})
+    was = state.position
+    position = replace(
+        was,
+        n=was.n + (was.n > 0),  # a table without rows stays one
+        run=run,
+        data_version=state.data_version,
+        whole=False,
+        restored=None,
+        deleted=None,
+        widened=True,
+    )
+    return commit.replace_all(rows, table, position) is not None
+
+
 def set_properties(session: SparkSession, table: StoredTable, properties: Mapping[str, str]) -> None:
     """Set properties of the table, in a commit that changes no data."""
     table.check_writable()
@@ -275,6 +311,15 @@ def ddl(kind: DataType) -> str:
             return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
         case _:
             return kind.simpleString()
+
+
+def stored_types(schema: str) -> dict[str, str]:
+    """Return the types of a schema as Delta writes it, by column, as topologies write types."""
+    place = Place("stored columns", None)
+    return {
+        field.name: parse_type(lex(ddl(field.dataType), place), 0)[0]
+        for field in StructType.fromJson(json.loads(schema))
+    }
 
 
 def _pairs(properties: Mapping[str, str]) -> str:

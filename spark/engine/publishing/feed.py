@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from spark.engine.advance import identity
 from spark.engine.attempt import changes_lost, message
 from spark.engine.errors import InputChanged, PlanChanged
-from spark.engine.inputs.snapshot import inserted, version_of
-from spark.operators.algebra import cols
+from spark.engine.inputs.snapshot import feed, inserted, version_of
+from spark.operators.algebra import col, cols
 from spark.operators.order import micros
 from spark.serdes.serde import serde
 from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.errors import Place
+from spark.topology.formats import HEADERS
 from spark.topology.produced import check_published
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ class Feed:
 
     def _changes(self, versions: list[ChangedVersion]) -> DataFrame:
         """Return one row for every key and version that changed it, as `net` does."""
-        feed = self.cache.session.read.option("readChangeFeed", "true").option("startingVersion", versions[0].version)
-        changes = feed.option("endingVersion", versions[-1].version).format("delta").load(self.table.path)
+        changes = feed(self.cache.session, self.table, versions[0].version, versions[-1].version)
         return net(self.target, encoded(self.target, changes, F.col("_commit_version"), inserted()))
 
     def _changed(self, since: int) -> list[ChangedVersion]:
@@ -147,17 +147,19 @@ def encoded(
     """Return rows of a table encoded as in its topic.
 
     Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
-    struct of `key`, `value` and `at` (milliseconds since 1970); the table's identity; for a stream `_batch` and
-    `_reached`. `columns` (type by name) replace the present columns of the plan.
+    struct of `key`, `value`, `at` (milliseconds since 1970) and `headers` (if they are published); the table's
+    identity; for a stream `_batch` and `_reached`. `columns` (type by name) replace the present columns of the plan.
     """
     plan = target.plan
     columns = columns or {column.name: column.type or "string" for column in plan.columns}
-    produced, values = target.produced, tuple(name for name in columns if name not in plan.key)
+    produced = target.produced
+    values = tuple(name for name in columns if name not in (*plan.key, produced.headers))
     at = F.when(F.unix_millis("_timestamp") >= 0, F.unix_millis("_timestamp"))  # Kafka has no time before 1970
     # A version from before the table gained a column lacks it.
     later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
     rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
-    if "kafka" in (produced.format, produced.key_format):  # of some expressions, only Spark knows the type
+    # Of some expressions only Spark knows the type.
+    if "kafka" in (produced.format, produced.key_format) or produced.headers is not None:
         types, place = dict(rows.dtypes), Place(f"{target.name} to topic {target.topic}", target.line)
         check_published(produced, plan.key, tuple(Column(name, types[name]) for name in columns), place)
     value = serde(produced.format).encode_value(rows, values)
@@ -167,7 +169,8 @@ def encoded(
         reached = F.coalesce("_reached", micros())
         rows = rows.withColumn("_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0)))
     key = serde(produced.key_format).encode_key(rows, plan.key)
-    row = F.struct(key.cast("binary").alias("key"), value.cast("binary").alias("value"), at.alias("at"))
+    headers = [] if produced.headers is None else [col(produced.headers).alias("headers")]
+    row = F.struct(key.cast("binary").alias("key"), value.cast("binary").alias("value"), at.alias("at"), *headers)
     return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *_placed(target))
 
 
@@ -182,12 +185,15 @@ def net(target: Table, changes: DataFrame) -> DataFrame:
     found = found.where("NOT (_was <=> _now)")
     if target.plan.is_stream:
         return found.where("_now IS NOT NULL").withColumn("_row", F.col("_now"))
-    gone = F.struct(F.col("_was.key"), F.lit(None).cast("binary").alias("value"), F.col("_was.at"))
+    headers = [] if target.produced.headers is None else [F.lit(None).cast(HEADERS).alias("headers")]
+    gone = F.struct(F.col("_was.key"), F.lit(None).cast("binary").alias("value"), F.col("_was.at"), *headers)
     return found.withColumn("_row", F.coalesce("_now", gone))
 
 
 def ordered(target: Table, rows: DataFrame) -> DataFrame:
     """Return rows of (version, key, value, timestamp in milliseconds), ordered by version and typed key.
+
+    If the table is published with headers, they are a fifth column.
 
     Records of a stream are ordered by commit and by the time reached, as in `spark.operators.order`. A stream of a
     table's changes is ordered by the table's commits, because a row may have older coordinates than the one it
@@ -195,7 +201,8 @@ def ordered(target: Table, rows: DataFrame) -> DataFrame:
     """
     commits = ("_batch", "_ordinal") if target.plan.of_changes else ()
     place = dict.fromkeys((*commits, *_placed(target), *identity(target.plan)))
-    return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at")
+    headers = [] if target.produced.headers is None else ["_row.headers"]
+    return rows.orderBy("_version", *cols(place)).select("_version", "_row.key", "_row.value", "_row.at", *headers)
 
 
 def _placed(target: Table) -> tuple[str, ...]:

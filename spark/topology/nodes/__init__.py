@@ -15,7 +15,7 @@ from spark.topology.nodes.join import Drive, Join
 from spark.topology.nodes.joined import METHODS, How
 from spark.topology.nodes.latest import Latest
 from spark.topology.nodes.lookup import Lookup
-from spark.topology.nodes.node import AddedColumns, Node
+from spark.topology.nodes.node import AddedColumns, Node, WiderColumns
 from spark.topology.nodes.records import Records
 from spark.topology.nodes.scan import LANDING, Scan, leader_name, leader_parts
 from spark.topology.nodes.select import Select
@@ -58,6 +58,7 @@ __all__ = [
     "Select",
     "StreamJoin",
     "Union",
+    "WiderColumns",
     "Window",
     "WindowKind",
     "leader_name",

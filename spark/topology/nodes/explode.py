@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from spark.topology.columns import Column
-from spark.topology.nodes.node import AddedColumns, Unary, names
+from spark.topology.nodes.node import AddedColumns, Unary, WiderColumns, names
+from spark.topology.sql.widening import Wider
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,10 @@ class Explode(Unary):
         removed = names(self.source.columns) - names(source.columns) - {self.column}
         columns = tuple(column for column in self.columns if column.name not in removed)
         return replace(self, source=source, columns=columns)
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The widened columns of the source; of a widened array, the element."""
+        found = dict(self.source.widened(inputs))
+        if self.column in found:
+            found[self.column] = Wider(*(kind.removeprefix("array<")[:-1] for kind in found[self.column]))
+        return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from spark.topology.columns import Column
 from spark.topology.errors import Place
 from spark.topology.nodes import items
-from spark.topology.nodes.node import Node, Unary
+from spark.topology.nodes.node import Node, Unary, WiderColumns
 from spark.topology.sql.fold import Fold, fold_of
+from spark.topology.sql.widening import Wider, aggregated
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,18 @@ class Grouped(Unary):
             node = replace(self, select=select, columns=columns)
         source_columns = items.columns_in(self.source.columns, *(text for _, text in node.select))
         return replace(node, source=self.source.pruned({*self.by, *source_columns}))
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The grouping columns that were widened, and the aggregates over widened columns whose types are wider."""
+        wider = self.source.widened(inputs)
+        found = {name: wider[name] for name in self.by if name in wider}
+        for name, text in self.aggregate_items:
+            if (types := aggregated(text, wider)) is not None:
+                found[name] = types
+        return found
+
+    def narrowed(self, inputs: WiderColumns) -> Node:
+        """The aggregates as they were before columns were widened, with the fold over the former types."""
+        node = super().narrowed(inputs)
+        assert isinstance(node, Grouped)
+        return node if self.fold is None else replace(node, fold=None).folded()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from spark.topology.columns import Column
 from spark.topology.sql.ddl import quoted
 from spark.topology.sql.tokens import names_in, tokens_of
+from spark.topology.sql.widening import Wider
 
 Items = tuple[tuple[str, str], ...]
 Columns = tuple[Column, ...]
@@ -48,3 +49,12 @@ def columns_of_side(side: str, columns: Columns, select: Items) -> set[str]:
             if qualifier.is_name and qualifier.name.lower() == side and dot.is_("."):
                 names.add(name.name.lower())
     return {column.name for column in columns if column.name.lower() in names}
+
+
+def passing_on(select: Items, wider: Mapping[str, Wider]) -> tuple[dict[str, Wider], list[str]]:
+    """The columns that pass a widened one through, and the expressions of the others.
+
+    `wider` has the widened columns by their texts, qualified in a join.
+    """
+    passed = {name: wider[text] for name, text in select if text in wider}
+    return passed, [text for name, text in select if name not in passed]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from spark.topology.columns import Column
 from spark.topology.nodes import items
-from spark.topology.nodes.node import AddedColumns, Binary
+from spark.topology.nodes.node import AddedColumns, Binary, WiderColumns
+from spark.topology.sql.ddl import quoted
+from spark.topology.sql.widening import Wider, check_unread
 
 How = Literal["inner", "left", "outer"]
 
@@ -56,3 +58,16 @@ class Joined(Binary):
         added_texts |= items.passed_through("right.", self.right.columns, right.columns)
         select, columns = items.without(self.select, self.columns, added_texts)
         return replace(self, left=left, right=right, select=select, columns=columns)
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The columns that pass widened ones through, if no expression reads one; equal keys stay equal."""
+        sides = {"left": self.left.widened(inputs), "right": self.right.widened(inputs)}
+        texts = {f"{side}.{quoted(name)}": its for side, wider in sides.items() for name, its in wider.items()}
+        passed, others = items.passing_on(self.select, texts)
+        for side, wider in sides.items():
+            for text in others:
+                check_unread(text, wider, side)
+        for text in self.on_left:
+            if text not in map(quoted, sides["left"]):
+                check_unread(text, sides["left"])
+        return passed

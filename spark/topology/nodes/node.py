@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from spark.topology.columns import Column, Line
+from spark.topology.sql.widening import Wider
 
 if TYPE_CHECKING:
     from spark.topology.nodes.scan import Scan
@@ -17,6 +18,9 @@ Costs = tuple[tuple["Scan", str], ...]
 
 AddedColumns = Mapping[str, Set[str]]
 """By input, the columns that were added to it."""
+
+WiderColumns = Mapping[str, Mapping[str, Wider]]
+"""By input, the columns whose types were widened: the former type and the present one."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,31 @@ class Node(ABC):
         An expression over an added column stays, so that the result equals no former plan.
         """
 
+    @abstractmethod
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The columns whose types are wider now that columns of its inputs are; all values are the same.
+
+        Raises:
+            ValuesMayDiffer: an expression over a widened column may have other values.
+        """
+
+    def narrowed(self, inputs: WiderColumns) -> Node:
+        """The plan as it was before columns of its inputs were widened.
+
+        Raises:
+            ValuesMayDiffer: its rows may have other values than before.
+        """
+        wider = self.widened(inputs)
+        node = self.map_sources(lambda source: source.narrowed(inputs))
+        if not any(one.name == "columns" for one in fields(self)):
+            return node
+        former = tuple(
+            replace(column, type=wider[column.name].before) if column.name in wider and column.type else column
+            for column in self.columns
+        )
+        changes: dict[str, Any] = {"columns": former}
+        return replace(node, **changes)
+
     def anonymous(self) -> Node:
         """The plan without the columns of its inputs, and of filters that pass all of them through."""
         return self.map_sources(lambda source: source.anonymous())
@@ -282,6 +311,10 @@ class Unary(Node):
     def without(self, added: AddedColumns) -> Self:
         """The plan as it was before columns were added to its inputs."""
         return self.map_sources(lambda source: source.without(added))
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The widened columns of the source."""
+        return self.source.widened(inputs)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from spark.topology.columns import Column
-from spark.topology.nodes.node import AddedColumns, Costs, Node
+from spark.topology.nodes.node import AddedColumns, Costs, Node, WiderColumns
+from spark.topology.sql.widening import Wider
 
 LANDING = "_landing/"
 """The prefix of the names of landings."""
@@ -105,6 +106,10 @@ class Scan(Node):
     def without(self, added: AddedColumns) -> Scan:
         """The table without the columns that were added to it."""
         return replace(self, columns=tuple(one for one in self.columns if one.name not in added.get(self.table, ())))
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The widened columns of the table."""
+        return inputs.get(self.table, {})
 
     def anonymous(self) -> Scan:
         """The table without its columns."""

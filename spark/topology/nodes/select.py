@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from spark.topology.columns import Column
 from spark.topology.nodes import items
-from spark.topology.nodes.node import AddedColumns, Node, Unary
+from spark.topology.nodes.node import AddedColumns, Node, Unary, WiderColumns
 from spark.topology.sql.ddl import quoted
+from spark.topology.sql.widening import Wider, check_condition
 
 _KAFKA = {"select_key": "KEY-SELECT", "map_values": "MAPVALUES", "filter": "FILTER"}
 
@@ -96,6 +97,14 @@ class Select(Unary):
         added_texts = items.passed_through("", self.source.columns, source.columns)
         select, columns = items.without(self.select, self.columns, added_texts)
         return replace(self, source=source, select=select, columns=columns)
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The columns that pass widened ones through, if its expressions over widened columns only compare."""
+        wider = self.source.widened(inputs)
+        passed, others = items.passing_on(self.select, {quoted(name): types for name, types in wider.items()})
+        for text in (*others, *([] if self.where is None else [self.where])):
+            check_condition(text, wider, self.source.columns)
+        return passed
 
     def anonymous(self) -> Node:
         """The node; a filter that passes all columns through is its condition alone."""

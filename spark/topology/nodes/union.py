@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from spark.topology.columns import Column
-from spark.topology.nodes.node import AddedColumns, Binary, Costs
+from spark.topology.nodes.node import AddedColumns, Binary, Costs, WiderColumns
+from spark.topology.sql.widening import Wider
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,8 @@ class Union(Binary):
     def without(self, added: AddedColumns) -> Union:
         """The node without the columns that were added to its sides."""
         return self.map_sources(lambda source: source.without(added))
+
+    def widened(self, inputs: WiderColumns) -> Mapping[str, Wider]:
+        """The widened columns of both sides; a column of one side alone has the wider type already."""
+        left, right = self.left.widened(inputs), self.right.widened(inputs)
+        return {name: types for name, types in left.items() if name in right}
