@@ -164,7 +164,7 @@ def _postgres(scratch: Path) -> Iterator[int]:
     }
     with (data / "postgresql.auto.conf").open("a") as file:
         file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-    control = [binaries / "pg_ctl", "-D", data, "-l", data / "log", "-w"]
+    control: list[str | Path] = [binaries / "pg_ctl", "-D", data, "-l", data / "log", "-w"]
     run(*control, "start")
     try:
         yield port
