@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def record(name: str) -> list[str]:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
         ]
-        command = [java(), *options, "-cp", path, RECORDER, written]
+        command: list[str | Path] = [java(), *options, "-cp", path, RECORDER, written]
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if printed.returncode != 0:
             raise click.ClickException(f"{name} was not recorded: what the program printed above says why")
@@ -101,7 +101,7 @@ def _asked(url: str) -> Any:
         return json.load(answer)
 
 
-def _config(connector: str, port: int, config: dict[str, str]) -> dict[str, str]:
+def _config(connector: str, port: int, config: Mapping[str, str]) -> dict[str, str]:
     return {
         "name": connector,
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
