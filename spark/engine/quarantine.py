@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -101,8 +102,8 @@ def undecodable(ports: Ports, topology: Topology, source: Source, limit: int) ->
         columns = ("_topic", "_partition", "_offset", "_timestamp", "_error", "_key", "_value")
         rows = newest.select(*columns).collect()
     return [
-        Undecodable(topic, partition, offset, timestamp, error, _text(key), _text(value))
-        for topic, partition, offset, timestamp, error, key, value in rows
+        Undecodable(topic, partition, offset, at and at.astimezone(UTC), error, _text(key), _text(value))
+        for topic, partition, offset, at, error, key, value in rows  # Spark returns local times without a zone
     ]
 
 

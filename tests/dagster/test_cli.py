@@ -132,7 +132,7 @@ def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
     assert "0 records, 1 still in quarantine" in tidetable("quarantine", "replay", "shop.clicks").stdout
     where = ("shop.clicks", "--partition", str(record["partition"]), "--offset", str(record["offset"]))
     shown = json.loads(tidetable("quarantine", "show", *where, "--json").stdout)
-    assert shown == record | {"key_hex": b"1".hex(), "value_hex": b"{no json".hex()}
+    assert shown == record | {"key_hex": b"1".hex(), "value_hex": b"{no json".hex(), "headers": []}
     lines = tidetable("quarantine", "show", *where, "--bytes", "4").stdout.splitlines()
     assert "    00000000  7b 6e 6f 20                                      {no " in lines
     assert "    4 more bytes: --bytes, or --json for all of them" in lines
