@@ -79,7 +79,7 @@ def record(name: str) -> list[str]:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
         ]
-        command: list[str | Path] = [java(), *options, "-cp", path, RECORDER, written]
+        command = [str(java()), *options, "-cp", path, str(RECORDER), str(written)]
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if printed.returncode != 0:
             raise click.ClickException(f"{name} was not recorded: what the program printed above says why")
@@ -141,17 +141,12 @@ def _postgres(scratch: Path) -> Iterator[int]:
     binaries = Path("/usr/lib/postgresql", VERSION, "bin")
     if not (binaries / "initdb").exists():
         raise NoPostgres(f"no PostgreSQL {VERSION} in {binaries}: sudo apt-get install postgresql-{VERSION}")
-    user = USER if os.getuid() == 0 else None  # PostgreSQL refuses to run as root
     data, port = scratch / "data", free_port()
     data.mkdir()
-    if user is not None:
+    if os.getuid() == 0:
         scratch.chmod(0o711)
         shutil.chown(data, USER)
-
-    def run(*command: str | Path) -> None:
-        subprocess.run(command, check=True, stdout=sys.stderr, cwd="/", user=user)
-
-    run(binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+    _run(binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
     settings = {
         "port": str(port),
         "listen_addresses": "127.0.0.1",
@@ -165,11 +160,17 @@ def _postgres(scratch: Path) -> Iterator[int]:
     with (data / "postgresql.auto.conf").open("a") as file:
         file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
     control: list[str | Path] = [binaries / "pg_ctl", "-D", data, "-l", data / "log", "-w"]
-    run(*control, "start")
+    _run(*control, "start")
     try:
         yield port
     finally:
-        run(*control, "-m", "immediate", "stop")
+        _run(*control, "-m", "immediate", "stop")
+
+
+def _run(*command: str | Path) -> None:
+    """Run a program of PostgreSQL, as its own user if this process is root's."""
+    user = USER if os.getuid() == 0 else None
+    subprocess.run([str(word) for word in command], check=True, stdout=sys.stderr, cwd="/", user=user)
 
 
 main()

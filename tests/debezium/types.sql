@@ -43,7 +43,7 @@ CREATE TABLE types (
   t_macaddr macaddr,
   t_point point,
   t_int4range int4range,
-  t_ltree_like text[],
+  t_texts text[],
   t_ints int[],
   t_bigints bigint[],
   t_numerics numeric(8,2)[],
