@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import col, cols, history, semi_join
 from spark.topology.envelope import may_be_unavailable
+from spark.topology.nodes import Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from spark.operators.algebra import Snapshot
-    from spark.topology.nodes import Records
+    from spark.operators.algebra import Snapshot, Span
+    from spark.topology.nodes import Node
 
 UNAVAILABLE = "_unavailable"
 LACKING = f"{UNAVAILABLE} IS NOT NULL"
@@ -86,6 +87,16 @@ def with_carried(stream: Records, found: DataFrame, now: Snapshot, by_time: bool
     still = F.array_compact(F.array(*unknown))
     values[UNAVAILABLE] = F.when(F.size(still) > 0, still)
     return both.select(*(values[name].alias(name) if name in values else col(name) for name in found.columns))
+
+
+def completed(stream: Node, found: DataFrame, span: Span, by_time: bool) -> DataFrame:
+    """Records of a table's topic, with the values that they leave out; the same records if none does.
+
+    For lookups. `found` has the stream's columns and `PLACED`; arguments as in `with_carried`.
+    """
+    if not isinstance(stream, Records) or not stream.carries or span.is_empty(found.where(LACKING)):
+        return found
+    return with_carried(stream, found, span.after, by_time)
 
 
 def order(by_time: bool) -> tuple[str, ...]:
