@@ -24,6 +24,7 @@ from resources.jars import jars
 from resources.java import java, java_home
 from resources.lakehouse import Lakehouse
 from resources.process import Launch, Running, Server, ServerFailed, free_port
+from spark.engine.schemas import java_options
 
 SCRATCH = "scratch"
 DEFAULT_PORT = 15002  # of Spark Connect
@@ -222,7 +223,9 @@ class Engine:
             "spark.local.dir": SCRATCH,
             "spark.sql.warehouse.dir": "warehouse",
             # The parallel collector, by measurement: throughput matters, pauses do not.
-            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Djava.io.tmpdir={SCRATCH} {server.mark}",
+            "spark.driver.extraJavaOptions": (
+                f"-XX:+UseParallelGC -Djava.io.tmpdir={SCRATCH} {' '.join(java_options())} {server.mark}"
+            ),
         }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]
         command += [f"--driver-memory={self.memory}"]

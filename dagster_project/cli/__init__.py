@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, service, setup
+from dagster_project.cli import dataflow, inspection, maintenance, quarantine, queries, schemas, service, setup
 from dagster_project.cli.reporting import ErrorReporting
 
 
@@ -29,5 +29,6 @@ for _command in (
     *(maintenance.audit, maintenance.check, maintenance.rebuild, maintenance.restore, maintenance.compact),
     *(queries.get, queries.key_range, queries.prefix, queries.scan, queries.history, service.serve),
     quarantine.quarantine,
+    schemas.schema,
 ):
     main.add_command(_command)

@@ -34,8 +34,10 @@ from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
+from spark.engine.schemas import check_limits, has_unknown_id, schemas_of
 from spark.operators.algebra import col, cols
 from spark.serdes.records import decode, decode_key
+from spark.serdes.schemas import NONE
 from spark.topology.envelope import CAPTURED
 from spark.topology.formats import HEADERS
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from spark.engine.log.stored_table import State
     from spark.engine.offsets import TopicOffsets
     from spark.engine.ports import Kafka, Ports
+    from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.consumed import Consumed
     from spark.topology.topology import Source, Topology
 
@@ -138,6 +142,9 @@ def land(
         PlanChanged: a landed column is declared with a type that is not wider, or records with another event time or
             key.
         NotCommitted: other runs committed first, several times.
+        RegistryUnavailable: the topic has a schema registry, and it does not answer.
+        SchemaMismatch: the schemas of the topic cannot be read as declared.
+        EngineUnlimited: the topic is in Avro, and the engine does not limit the lengths in its records.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
@@ -150,8 +157,10 @@ def land(
             f"{source.line}: an event that empties the table has no order among the records of other partitions. Write "
             f"the table into a topic of one partition, or leave out truncate=True"
         )
+    scan = False  # whether the records have a schema id that their subject does not have
 
     def once() -> Landed | None:
+        nonlocal scan
         state = landing.state()
         if state is not None:
             check_landing(landing.name, state, source)  # even without new records: else tables are rebuilt in vain
@@ -161,6 +170,9 @@ def land(
         end = _slice(start, until)
         left = sum(until.values()) - sum(end.values())
         with opened(ports.engine) as session:
+            # Before the landing is created: it would keep a declaration that its schemas refuse.
+            check_limits(ports, session, source)
+            schemas = schemas_of(ports, source, _read(session, ports.kafka, topology, source, start, end), scan=scan)
             if state is None:
                 definition = json.dumps(landing_definition(source))
                 state = table.create(session, landing, _schema(session, source), run, definition, key)
@@ -201,7 +213,7 @@ def land(
                 )
                 seen = Observation()
                 ahead = topology.settings.message_timestamp_after_max_ms
-                rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead).observe(
+                rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead, schemas).observe(
                     seen,
                     F.count(F.lit(1)).alias("records"),
                     F.count("_error").alias("errors"),
@@ -210,7 +222,10 @@ def land(
                 batch = rows if lost is None else rows.unionByName(lost, allowMissingColumns=True)
                 try:
                     committed = commit.append(batch, landing, position)
-                except PySparkException:
+                except PySparkException as error:
+                    if not scan and has_unknown_id(error):
+                        scan = True
+                        return None
                     if not _expiring(ports.kafka, source, cut[topic], start, end):
                         raise
                     return None  # records were removed while they were read: the next try finds the gap
@@ -248,7 +263,13 @@ def land(
             say(total)
 
 
-def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = None) -> DataFrame:
+def landed(
+    records: DataFrame,
+    source: Source,
+    batch: int,
+    ahead: int | None = None,
+    schemas: Mapping[Part, Schemas] = NONE,
+) -> DataFrame:
     """Return records of Spark's Kafka source as rows of the landing; those with an `_error` are in quarantine.
 
     Columns: the key and value columns of the declaration, `_timestamp` (event time), `_topic`, `_partition`, `_offset`,
@@ -263,6 +284,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
         source: the declaration of the topic.
         batch: the number of the landing's commit.
         ahead: how many milliseconds a record may be ahead of the clock; None for no limit.
+        schemas: by part, the schemas of a registry that the records name.
     """
     consumed = source.consumed
     raw = records.select(
@@ -290,7 +312,7 @@ def landed(records: DataFrame, source: Source, batch: int, ahead: int | None = N
     if consumed.envelope is not None:
         ours += cols(CAPTURED)
     of_stream = source.kind == "stream"
-    decoded = decode(raw, consumed, key_from_value=of_stream)
+    decoded = decode(raw, consumed, schemas, key_from_value=of_stream)
     if not of_stream:
         decoded = decoded.withColumn("_error", F.coalesce("_error", _without_key(consumed)))
     if ahead is not None:
@@ -423,7 +445,9 @@ def _records(
         return records, None
     known = ports.kafka.beginning_offsets([source.topic])[source.topic].offsets
     first = {partition: min(known.get(partition, 0), offset) for partition, offset in end.items()}
-    content = _keys(_read(session, ports.kafka, topology, source, first, end), source.consumed)
+    whole = _read(session, ports.kafka, topology, source, first, end)
+    # All ids are looked up: a key that did not decode would count as removed, and its row would be deleted.
+    content = _keys(whole, source.consumed, schemas_of(ports, source, whole, scan=True)["key"])
     landing = version_of(session, ports.lakehouse.table(topology.name, source.landing), state.version)
     versioned = any(latest.history is not None for latest in newest)
     lost = tombstones(cache, source, versioned, landing, content, first, ranges, batch)
@@ -439,9 +463,9 @@ def _tasks(start: Mapping[int, int], end: Mapping[int, int]) -> int:
     return max(1, -(-sum(counts) // TASK_RECORDS), -(-len(counts) // TASK_PARTITIONS))
 
 
-def _keys(records: DataFrame, consumed: Consumed) -> DataFrame:
+def _keys(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
     """Return the key columns of records, without decoding their values: those may be broken."""
-    decoded = decode_key(records.select(F.col("key").alias("_key")), consumed)
+    decoded = decode_key(records.select(F.col("key").alias("_key")), consumed, schemas)
     whole = F.col("_key_error").isNull()
     fields = [(column.name, F.col("_key_row").getField(column.name)) for column in consumed.key]
     return decoded.select(*(F.when(whole, field).alias(name) for name, field in fields))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from spark.serdes import json
+from spark.serdes.schemas import NO_SCHEMAS
 from spark.topology.columns import Column
 from spark.topology.envelope import may_be_unavailable
 from spark.topology.sql.ddl import quoted
@@ -339,7 +340,7 @@ def _parsed(records: DataFrame, part: Part, text: str, columns: tuple[Column, ..
     raw, row, failed = f"_{part}", f"_{part}_row", f"_{part}_error"
     as_text = tuple(Column(one.name, "string") if _is_converted(one) else one for one in columns)
     swapped = records.withColumns({"_raw": F.col(raw), raw: F.col(text)})
-    decoded = json.decode(swapped, part, as_text).withColumn(raw, F.col("_raw")).drop("_raw")
+    decoded = json.decode(swapped, part, as_text, NO_SCHEMAS).withColumn(raw, F.col("_raw")).drop("_raw")
     if as_text == columns:
         return decoded
     semantics = {one.name: _semantics(part, one, envelope) if envelope.schemas else None for one in columns}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.columns import Column
 
 CORRUPT = "_corrupt"
@@ -88,7 +89,12 @@ END = r"\s*[,}\]]"
 """What follows a value in an object or an array. Without it, a UUID may begin with such a number."""
 
 
-def decode(records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataFrame:
+def decode(
+    records: DataFrame,
+    part: Part,
+    columns: tuple[Column, ...],
+    schemas: Schemas,  # noqa: ARG001  # of formats with a registry
+) -> DataFrame:
     """Decode a part of records: see `Serde.decode`."""
     raw, trimmed, text, parsed = f"_{part}", f"_{part}_trimmed", f"_{part}_text", f"_{part}_parsed"
     with_text = records.select("*", _trimmed(raw).alias(trimmed)).select("*", _text(raw, trimmed).alias(text))

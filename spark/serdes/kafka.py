@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.columns import Column
 
 PACKED: Final = {
@@ -50,7 +51,12 @@ FRACTION: Final = {"float": (23, 127), "double": (52, 1023)}
 """How many bits of a floating-point number are its fraction, and the bias of its exponent (IEEE 754)."""
 
 
-def decode(records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataFrame:
+def decode(
+    records: DataFrame,
+    part: Part,
+    columns: tuple[Column, ...],
+    schemas: Schemas,  # noqa: ARG001  # of formats with a registry
+) -> DataFrame:
     """Decode a part of records: see `Serde.decode`."""
     [column] = columns
     kind, raw = str(column.type), F.col(f"_{part}")

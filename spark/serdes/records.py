@@ -7,28 +7,35 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from spark.serdes import debezium
-from spark.serdes.serde import serde
+from spark.serdes.schemas import NONE
+from spark.serdes.serde import decoder
 from spark.topology.envelope import CAPTURED
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.columns import Column
     from spark.topology.consumed import Consumed
 
 DIFFERS = "the value differs from the key"
 
 
-def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = False) -> DataFrame:
+def decode(
+    records: DataFrame, consumed: Consumed, schemas: Mapping[Part, Schemas] = NONE, *, key_from_value: bool = False
+) -> DataFrame:
     """Decode records.
 
     Args:
         records: binary `_key` and `_value`, and other columns whose names begin with an underscore, so that they never
             collide with a user's column; `_headers` among them if the declaration asks for headers.
         consumed: the declared columns and their formats.
+        schemas: by part, the schemas of a registry that the records name.
         key_from_value: whether a column that is missing in the key is read from the value, if declared there too.
 
     Returns:
@@ -40,8 +47,8 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
     if consumed.envelope is not None:
         parsed = debezium.decode(records, consumed, consumed.envelope)
     else:
-        with_key = serde(consumed.key_format).decode(records, "key", consumed.key)
-        parsed = serde(consumed.format).decode(with_key, "value", consumed.value + consumed.again)
+        with_key = decoder(consumed.key_format).decode(records, "key", consumed.key, schemas["key"])
+        parsed = decoder(consumed.format).decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
     again = {column.name.lower(): _field("value", column) for column in consumed.again}
     key = {column.name.lower(): _field("key", column) for column in consumed.key}
     differs = F.greatest(F.lit(False), F.lit(False), *(again[name] != key[name] for name in again))  # skips nulls
@@ -64,11 +71,11 @@ def decode(records: DataFrame, consumed: Consumed, *, key_from_value: bool = Fal
     )
 
 
-def decode_key(records: DataFrame, consumed: Consumed) -> DataFrame:
+def decode_key(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
     """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and maybe columns of its own."""
     if consumed.envelope is not None:
         return debezium.decode_key(records, consumed, consumed.envelope)
-    return serde(consumed.key_format).decode(records, "key", consumed.key)
+    return decoder(consumed.key_format).decode(records, "key", consumed.key, schemas)
 
 
 def _field(part: Part, column: Column) -> Expression:

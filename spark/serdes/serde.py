@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark.serdes import json, kafka
+from spark.serdes import avro, json, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.columns import Column
 
 
-class Serde(Protocol):
-    """A format of keys and values. A module implements it with its functions."""
+class Decoder(Protocol):
+    """A format of keys and values that are read. A module implements it with its functions."""
 
-    def decode(self, records: DataFrame, part: Part, columns: tuple[Column, ...]) -> DataFrame:
+    def decode(self, records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:
         """Decode one part of records.
 
         Args:
@@ -27,13 +28,18 @@ class Serde(Protocol):
                 underscore.
             part: the part to decode.
             columns: the declared columns of the part.
+            schemas: the schemas that the records name; formats without a registry do not need them.
 
         Returns:
             The columns of `records`; `_key_row` or `_value_row`, a struct of the declared columns in their types, or
             null if the record has no such part; `_key_error` or `_value_error` (string), what does not decode, or
             null. If the error is set, the fields may have any value. One row for every record: a serde drops no record
-            and raises no error.
+            and raises no error, but for a schema id that must be looked up first (see `Schemas`).
         """
+
+
+class Serde(Decoder, Protocol):
+    """A format of keys and values that are read and written."""
 
     def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Expression:
         """The key of each row, as a string or binary column; null if every column of the key is null."""
@@ -54,13 +60,25 @@ class Serde(Protocol):
 
 
 SERDES: Final[Mapping[str, Serde]] = {"json": json, "kafka": kafka}
-"""Serdes by the name of their format, which `Consumed` and `Produced` hold."""
+"""Formats that are read and written, by the name that `Consumed` and `Produced` hold."""
+
+DECODERS: Final[Mapping[str, Decoder]] = {**SERDES, "avro": avro}
+"""Formats that are read, by the name that `Consumed` holds."""
+
+
+def decoder(name: str) -> Decoder:
+    """The decoder of a format.
+
+    Raises:
+        KeyError: no decoder has this name. `Consumed` accepts only names that exist.
+    """
+    return DECODERS[name]
 
 
 def serde(name: str) -> Serde:
     """The serde of a format.
 
     Raises:
-        KeyError: no serde has this name. `Consumed` and `Produced` accept only names that exist.
+        KeyError: no serde has this name. `Produced` accepts only names that exist.
     """
     return SERDES[name]

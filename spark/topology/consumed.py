@@ -22,6 +22,8 @@ _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 _DEBEZIUM_FORMATS: Final = ("json", "json_with_schemas", "avro")
 _TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
 
+_URL = re.compile(r"https?://[^/:@\s]+(:\d{1,5})?(/[^@\s]*)?")
+
 
 @checks_calls
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Consumed:
     `format` and `key_format` name the serdes of value and key. `again` are the columns that key and value both have.
     They are columns of the key, and their values must be equal. `headers` names the column with the record's headers.
     `envelope` is the form of a Debezium topic.
+    `registry` is the URL of the topic's schema registry; None for that of the settings.
     """
 
     format: str
@@ -41,6 +44,7 @@ class Consumed:
     key_format: str = "json"
     envelope: Envelope | None = None
     headers: str | None = None
+    registry: str | None = None
 
     @property
     def reads_headers(self) -> bool:
@@ -72,6 +76,43 @@ class Consumed:
                 the key cannot hold it.
         """
         return _declared("json", key, value, timestamp, key_format, Place("Consumed.json", user_line()), headers)
+
+    @staticmethod
+    def avro(
+        *,
+        key: str,
+        value: str,
+        timestamp: str | None = None,
+        registry: str | None = None,
+        key_format: str = "avro",
+        headers: str | None = None,
+    ) -> Consumed:
+        """Avro with a schema registry in key and value, or only in the value.
+
+        The declared columns are those that a schema has under these names. Each record is read by the schema that it
+        names, and converted to the declared types. `docs/formats.md` has the types. No network is needed to build a
+        topology: schemas are read, and compared with the declaration, when the topic lands. `tidetable schema declare
+        TOPIC` prints the declaration of a topic.
+
+        Args:
+            key: the key's columns, such as "order_id bigint".
+            value: the value's columns, such as "amount decimal(12,2)". It may repeat columns of the key with the same
+                type; a record in which key and value differ goes into quarantine.
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            registry: the URL of the topic's schema registry, without credentials; by default that of the settings.
+            key_format: the format of the key: "avro", "json", or "kafka" for what Kafka's own serializers write.
+            headers: the name of one more column, with the record's headers, as of `json`.
+
+        Raises:
+            TopologyError: the text is no DDL, or a column cannot be stored, compared or used as a key, or the format
+                cannot hold it, or the registry is no URL.
+        """
+        place = Place("Consumed.avro", user_line())
+        consumed = _declared("avro", key, value, timestamp, key_format, place, headers)
+        if registry is not None and (not isinstance(registry, str) or _URL.fullmatch(registry) is None):
+            do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
+            raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
+        return replace(consumed, registry=registry)
 
     @staticmethod
     def kafka(

@@ -22,8 +22,12 @@ SERIALIZERS: Final = {
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 """The type of a column with the headers of records, as Spark's Kafka source has it."""
 
-KEY_FORMATS: Final = ("json", "kafka")
+KEY_FORMATS: Final = ("avro", "json", "kafka")
 """What `key_format=` may name."""
+
+
+WITH_REGISTRY: Final = ("avro",)
+"""Formats whose records name a schema of a registry."""
 
 
 def check_key_format(name: object, place: Place) -> str:
@@ -33,7 +37,7 @@ def check_key_format(name: object, place: Place) -> str:
         TopologyError: there is no such format.
     """
     if not isinstance(name, str) or name not in KEY_FORMATS:
-        known = " or ".join(f'"{one}"' for one in KEY_FORMATS)
+        known = '"avro", "json" or "kafka"'
         near = did_you_mean(name, list(KEY_FORMATS)) if isinstance(name, str) else ""
         raise place.mistake(f"key_format is {name!r}", f"write {known}{near}")
     return name
@@ -45,8 +49,10 @@ def check_held(format_: str, part: str, columns: tuple[Column, ...], place: Plac
     Raises:
         TopologyError: it cannot.
     """
-    if format_ == "json":
-        _check_json_maps(columns, place)
+    if format_ in ("avro", "json"):
+        _check_string_keys(columns, place)
+    if format_ == "avro":
+        _check_no_variant(columns, place)
     if format_ == "kafka":
         _check_one_column(part, columns, place)
 
@@ -65,12 +71,20 @@ def check_written(format_: str, part: str, columns: tuple[Column, ...], place: P
         raise place.mistake(what, "publish it as JSON, or as a string")
 
 
-def _check_json_maps(columns: tuple[Column, ...], place: Place) -> None:
+def _check_no_variant(columns: tuple[Column, ...], place: Place) -> None:
+    """Refuse variants, which Avro does not have."""
+    for column in columns:
+        if "variant" in (column.type or ""):
+            what = f"the column {column.name!r} is {column.type}, and Avro has no such type"
+            raise place.mistake(what, "declare it as its schema has it: `tidetable schema declare TOPIC`")
+
+
+def _check_string_keys(columns: tuple[Column, ...], place: Place) -> None:
     """Refuse maps whose keys are not strings."""
     for column in columns:
         kind = column.type or ""
         if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a JSON object are strings"
+            what = f"the column {column.name!r} is {kind}, and the keys of a map in JSON and Avro are strings"
             raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 

@@ -53,6 +53,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "quarantine replay": ("shop.orders",),
     "quarantine show": ("shop.orders", "--partition", "0", "--offset", "0"),
     "quarantine drop": ("shop.orders", "--error", "none", "--reason", "a test"),
+    "schema show": ("orders",),
+    "schema declare": ("orders",),
     "down": (),
 }
 

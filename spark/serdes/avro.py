@@ -1,0 +1,328 @@
+"""Avro bytes whose schema is in a registry, to typed columns. `_error` says what does not decode.
+
+A record has a byte 0, the id of a schema in four bytes, and then what was written by that schema (the wire format of
+Confluent's serializers). A schema is a record with the declared columns among its fields; or, for one declared column,
+any other type, as the serializers of keys write `"long"`. Fields that are not declared are skipped. A declared column
+that a schema does not have is read from the field that has it as an alias in another schema; else it has the default of
+the newest schema that has one; else it is null. A record whose value is the null of a union is a tombstone.
+
+Avro has no mark of where a record ends. Eight bytes are appended, and the writer's schema gets a field `double` after
+the record: it has their value only if the record was read to its end, and no further. This tells errors from nulls, and
+finds bytes after the record.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from spark.serdes.avro_reading import Reading, Unreadable, advice, field_named, reading
+from spark.serdes.avro_types import Avro, Field, NotAvro, as_json, declared, merged, parse
+from spark.serdes.schemas import UNKNOWN
+from spark.topology.sql.ddl import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from spark.serdes.part import Part
+    from spark.serdes.schemas import Schema, Schemas
+    from spark.topology.columns import Column
+
+END: Final = b"Tidetabl"
+"""The bytes that are appended. As a double they are a number, not NaN, which Spark would not compare."""
+END_VALUE: Final[float] = struct.unpack("<d", END)[0]
+
+FRAMED, VALUE, AFTER = "tidetable_framed", "value", "after"
+"""The record around a schema, and its fields: encoded, it is the value and nothing else."""
+
+HEADER: Final = 5  # bytes before the record: 0, and the id
+GUID_HEADER: Final = 17  # bytes of the newer framing: 1, and a GUID
+REST: Final = 2**31 - 1  # bytes: more than an array has
+
+OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the declared columns are read from one schema; `columns` has no reading for one that is null."""
+
+    writer: str
+    reader: str
+    columns: tuple[tuple[Column, str, Reading | None], ...]
+    """The columns, the field of the reader, and how it is read. The field is empty for a schema that is no record."""
+
+    @property
+    def title(self) -> tuple[object, ...]:
+        """Schemas with the same title are read in the same way."""
+        return (self.reader, *((name, one and one.title) for _, name, one in self.columns))
+
+
+class Mismatch(ValueError):
+    """A schema cannot be read as declared; the message says why.
+
+    Declare the columns as the message says.
+    """
+
+
+def decode(records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:
+    """Decode a part of records: see `Serde.decode`."""
+    raw, prefix, body = f"_{part}", f"_{part}_prefix", f"_{part}_body"
+    groups: dict[tuple[object, ...], list[tuple[bytes, _Plan]]] = {}
+    broken: list[tuple[bytes, str]] = []
+    for schema in schemas.known.values():
+        try:
+            plan = _plan(schema, columns, schemas)
+            groups.setdefault(plan.title, []).append((_header(schema.id), plan))
+        except Mismatch as mismatch:
+            broken.append((_header(schema.id), str(mismatch)))
+    framed = records.select(
+        "*",
+        F.substring(F.col(raw), F.lit(1), F.lit(HEADER)).alias(prefix),
+        F.concat(F.substring(F.col(raw), F.lit(HEADER + 1), F.lit(REST)), F.lit(END)).alias(body),
+    )
+    names = {title: f"_{part}_read_{number}" for number, title in enumerate(groups)}
+    read = framed.select("*", *(_read(prefix, body, groups[title]).alias(name) for title, name in names.items()))
+    row, error = F.lit(None), _without_frame(part, raw)
+    for title, plans in groups.items():
+        mine = F.col(prefix).isin(*(F.lit(header) for header, _ in plans))
+        values, wrong = _values(part, names[title], prefix, plans[0][1])
+        row = row.when(mine, values) if title != next(iter(groups)) else F.when(mine, values)
+        error = error.when(mine, wrong)
+    for header, why in broken:
+        error = error.when(F.col(prefix) == F.lit(header), F.lit(f"the {part} cannot be read: {why}"))
+    kind = ",".join(f"{quoted(column.name)}:{column.type}" for column in columns)
+    return read.select(
+        *records.columns,
+        row.cast(f"struct<{kind}>").alias(f"_{part}_row"),
+        error.otherwise(_unknown(part, prefix, schemas)).alias(f"_{part}_error"),
+    )
+
+
+def check(part: Part, columns: tuple[Column, ...], schemas: Schemas, *, newest_only: bool) -> None:
+    """Compare the declared columns of a part with its schemas.
+
+    Args:
+        part: the part.
+        columns: its declared columns.
+        schemas: the schemas, the newest last.
+        newest_only: whether the newest must be readable; else any of them.
+
+    Raises:
+        Mismatch: it cannot be read as declared, or no schema has a declared column.
+    """
+    known = tuple(schemas.known.values())
+    mismatch: Mismatch | None = None
+    for schema in reversed(known):
+        try:
+            _plan(schema, columns, schemas)
+            break
+        except Mismatch as error:
+            mismatch = mismatch or error
+            if newest_only:
+                break
+    else:
+        if mismatch is not None:
+            raise mismatch
+    if newest_only and mismatch is not None:
+        raise mismatch
+    records = [avro for avro in map(_parsed, known) if avro is not None and avro.kind == "record"]
+    for column in columns:
+        if records and not any(_found(column, avro, records) for avro in records):
+            names = ", ".join(field.name for field in records[-1].fields) or "none"
+            raise Mismatch(
+                f"no schema of the {part} has the column {column.name} ({column.type}); the fields of the schema "
+                f"{known[-1].id} are {names}: correct the name, or leave {column.name} out"
+            )
+
+
+def _header(schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(HEADER - 1, "big")
+
+
+def _read(prefix: str, body: str, plans: Sequence[tuple[bytes, _Plan]]) -> Expression:
+    """What Avro's reader reads by each of the schemas, which all have the same reader."""
+    result: Expression | None = None
+    for header, plan in plans:
+        value = from_avro(F.col(body), plan.writer, {**OPTIONS, "avroSchema": plan.reader})
+        is_mine = F.col(prefix) == F.lit(header)
+        result = F.when(is_mine, value) if result is None else result.when(is_mine, value)
+    assert result is not None
+    return result
+
+
+def _values(part: Part, read: str, prefix: str, plan: _Plan) -> tuple[Expression, Expression]:
+    """The row and the error of a record that was read."""
+    whole = F.coalesce(F.col(f"{read}.{AFTER}") == F.lit(END_VALUE), F.lit(False))
+    value = F.col(f"{read}.{VALUE}")
+    fields, errors = [], []
+    for column, name, one in plan.columns:
+        if one is None:
+            fields.append(F.lit(None).cast(str(column.type)).alias(column.name))
+            continue
+        field = value.getField(name) if name else value
+        fields.append(one.value(field).alias(column.name))
+        if one.wrong is not None:
+            why = F.lit(f"the {part}'s {column.name} does not fit {column.type}: {one.title}, schema id ")
+            errors.append(F.when(F.coalesce(one.wrong(field), F.lit(False)), F.concat(why, _id(prefix))))
+    undecoded = F.concat(F.lit(f"the {part} does not decode as Avro by the schema id "), _id(prefix))
+    wrong = F.coalesce(*errors) if errors else F.lit(None).cast("string")
+    return F.when(whole & value.isNotNull(), F.struct(*fields)), F.when(~whole, undecoded).otherwise(wrong)
+
+
+def _without_frame(part: Part, raw: str) -> Expression:
+    """The error of bytes without the wire format; null without bytes. A chain of `when` that goes on."""
+    length = F.octet_length(F.col(raw))
+    first = F.substring(F.col(raw), F.lit(1), F.lit(1))
+    guid = (first == F.lit(b"\1")) & (length >= GUID_HEADER)
+    by_guid = f"the {part} names its schema by a GUID (a first byte 1), and is read by ids (a first byte 0) only"
+    bare = (
+        f"the {part} has no Avro framing: it must begin with a byte 0 and a schema id of four bytes. A GUID in the "
+        "headers is not read"
+    )
+    return (
+        F.when(F.col(raw).isNull(), F.lit(None).cast("string"))
+        .when(guid, F.lit(by_guid))
+        .when((first != F.lit(b"\0")) | (length < HEADER), F.lit(bare))
+    )
+
+
+def _unknown(part: Part, prefix: str, schemas: Schemas) -> Expression:
+    """The error of a record with another schema id; if the id was not looked up, the query fails."""
+    number = _id(prefix)
+    absent = F.concat(F.lit(f"the {part} was written by a schema that the registry does not have, id "), number)
+    if schemas.is_complete:
+        return absent
+    ask = F.raise_error(F.concat(F.lit(f"{UNKNOWN} {part} "), number)).cast("string")
+    missing = [F.lit(_header(one)) for one in sorted(schemas.missing)]
+    return F.when(F.col(prefix).isin(*missing), absent).otherwise(ask) if missing else ask
+
+
+def _id(prefix: str) -> Expression:
+    return F.conv(F.substring(F.hex(F.col(prefix)), 3, 8), 16, 10)
+
+
+def id_of(raw: str) -> Expression:
+    """The schema id of the bytes in a column, as text; null if they have no framing by an id."""
+    first = F.substring(F.col(raw), F.lit(1), F.lit(1))
+    framed = (first == F.lit(b"\0")) & (F.octet_length(F.col(raw)) >= HEADER)
+    return F.when(framed, _id(raw))
+
+
+def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas) -> _Plan:
+    """How declared columns are read from a schema.
+
+    Raises:
+        Mismatch: they cannot be.
+    """
+    if schema.kind != "AVRO":
+        raise Mismatch(f"the schema {schema.id} is {schema.kind}, not AVRO: declare the topic in its format")
+    try:
+        avro = parse(schema.text, schema.references)
+    except NotAvro as error:
+        raise Mismatch(f"the schema {schema.id} is not valid Avro ({error})") from error
+    if avro.value.kind != "record":
+        return _whole(schema, avro, columns)
+    others = [other for one in schemas.known.values() if (other := _parsed(one)) is not None and other.kind == "record"]
+    taken: list[tuple[Column, str, Reading | None]] = []
+    read: dict[str, Field] = {}
+    for column in columns:
+        found = _found(column, avro.value, others)
+        if found is None:
+            found = _with_default(column, others)
+            if found is None:
+                taken.append((column, "", None))
+                continue
+        one = _reading(schema, column, found.type)
+        taken.append((column, found.name, one))
+        read[found.name] = Field(found.name, one.reader, default=found.default)
+    reader = replace(avro.value, fields=tuple(read.values()))
+    if avro.is_nullable:
+        reader = replace(avro, kind="union", branches=(Avro("null"), reader))
+    try:
+        reader = merged(reader)
+    except NotAvro as error:
+        raise Mismatch(str(error)) from error
+    return _Plan(_framed(avro), _framed(reader, logical=True), tuple(taken))
+
+
+def _whole(schema: Schema, avro: Avro, columns: tuple[Column, ...]) -> _Plan:
+    """How the one declared column is read from a schema that is no record."""
+    if len(columns) != 1:
+        names = ", ".join(column.name for column in columns)
+        raise Mismatch(f"the schema {schema.id} is {avro}, one column, and {names} are declared: declare one")
+    one = _reading(schema, columns[0], avro)
+    return _Plan(_framed(avro), _framed(one.reader, logical=True), ((columns[0], "", one),))
+
+
+def _reading(schema: Schema, column: Column, avro: Avro) -> Reading:
+    try:
+        return reading(avro, str(column.type))
+    except Unreadable:
+        raise Mismatch(
+            f"the column {column.name} is declared {column.type}, and the schema {schema.id} has it as {avro.value}: "
+            f"{advice(column.name, avro)}"
+        ) from None
+
+
+def _found(column: Column, avro: Avro, others: Sequence[Avro]) -> Field | None:
+    """The field of a column in a record: by its name, else by an alias that it has in this or another schema."""
+    if (own := field_named(column.name, avro.fields)) is not None:
+        return replace(own, default=())
+    for field in avro.fields:  # the declaration has the former name
+        if column.name in field.aliases:
+            return replace(field, default=())
+    for other in reversed(others):
+        same = field_named(column.name, other.fields)
+        for alias in same.aliases if same is not None else ():
+            if (former := field_named(alias, avro.fields)) is not None:
+                return replace(former, default=())
+    return None
+
+
+def _with_default(column: Column, others: Sequence[Avro]) -> Field | None:
+    """The field of a column in the newest schema that has a default for it."""
+    for other in reversed(others):
+        field = field_named(column.name, other.fields)
+        if field is not None and field.default:
+            return field
+    return None
+
+
+def _framed(avro: Avro, *, logical: bool = False) -> str:
+    """The schema of the record around a type, as text."""
+    outer = Avro("record", FRAMED, fields=(Field(VALUE, avro), Field(AFTER, Avro("double"))))
+    return json.dumps(as_json(outer, logical=logical))
+
+
+def _parsed(schema: Schema) -> Avro | None:
+    try:
+        return parse(schema.text, schema.references).value if schema.kind == "AVRO" else None
+    except NotAvro:
+        return None
+
+
+def columns_of(schema: Schema, name: str) -> list[tuple[str, str | None]]:
+    """The columns that a schema can be declared with: their names and types; the type is None if there is none.
+
+    A schema that is no record is one column, of the given name.
+
+    Raises:
+        Mismatch: it is no Avro schema.
+    """
+    if schema.kind != "AVRO":
+        raise Mismatch(f"the schema {schema.id} is {schema.kind}, not AVRO")
+    try:
+        avro = parse(schema.text, schema.references).value
+    except NotAvro as error:
+        raise Mismatch(f"the schema {schema.id} is not valid Avro ({error})") from error
+    if avro.kind != "record":
+        return [(name, declared(avro))]
+    return [(field.name, declared(field.type)) for field in avro.fields]
