@@ -26,15 +26,16 @@ from pyspark.sql import functions as F
 
 from spark.operators.algebra import col, cols, history, semi_join
 from spark.topology.envelope import may_be_unavailable
+from spark.topology.nodes import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from spark.operators.algebra import Snapshot
-    from spark.topology.nodes import Records
+    from spark.operators.algebra import Snapshot, Span
+    from spark.topology.nodes import Node
 
 UNAVAILABLE = "_unavailable"
 LACKING = f"{UNAVAILABLE} IS NOT NULL"
@@ -44,7 +45,13 @@ REVEALS = f"{LACKING} OR _new_key IS NOT NULL OR _truncated"
 COORDINATES = ("_topic", "_partition", "_offset")
 
 
-def with_carried(stream: Records, found: DataFrame, now: Snapshot, by_time: bool) -> DataFrame:
+def with_carried(
+    stream: Records,
+    found: DataFrame,
+    now: Snapshot,
+    by_time: bool,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> DataFrame:
     """Records, or rows made of them, with the values that they leave out, as far as they are known at a snapshot.
 
     Args:
@@ -52,6 +59,7 @@ def with_carried(stream: Records, found: DataFrame, now: Snapshot, by_time: bool
         found: some of its records, with the stream's columns, their coordinates and `_unavailable`.
         now: the snapshot with all records that may have the values.
         by_time: whether the order of a key's records is that of their timestamps, as in a versioned table.
+        keep: caches a frame that is read more than once, as `Span.keep` does.
 
     Returns:
         The columns of `found`; `_unavailable` has the columns that are unknown, and is null if there are none.
@@ -63,18 +71,23 @@ def with_carried(stream: Records, found: DataFrame, now: Snapshot, by_time: bool
     if not long:
         return found
     everything = not_truncated(stream, history(stream, now))
-    moved = everything.where("_new_key IS NOT NULL").select(*cols(key))
-    keys = found.where(LACKING).select(*cols(key)).unionByName(moved).distinct()
-    lives = with_lives(stream, semi_join(everything, keys, key, broadcast=False), long, by_time)
-    ends = ends_of(key, lives, len(long))
-    names = [f"_known{number}" for number in range(len(long))]
-    lacking = lives.where(LACKING).select(*COORDINATES, "_link", *names)
-    inherited = [F.col(name).alias(f"_inherited{number}") for number, name in enumerate(names)]
-    before = ends.select(F.col("_end").alias("_link"), *inherited)
-    resolved = lacking.join(before, "_link", "left_outer").select(
-        *COORDINATES, *(F.coalesce(name, f"_inherited{number}").alias(name) for number, name in enumerate(names))
+    moved, lost = (
+        everything.where("_new_key IS NOT NULL").select(*cols(key)),
+        found.where(LACKING).select(*cols(key)),
     )
-    both = found.join(resolved, list(COORDINATES), "left_outer")
+    keys_change = not moved.isEmpty()  # seldom
+    keys = (lost.unionByName(moved) if keys_change else lost).distinct()
+    lives = keep(with_lives(stream, semi_join(everything, keys, key, broadcast=False), long, by_time))
+    names = [f"_known{number}" for number in range(len(long))]
+    resolved = lives.where(LACKING).select(*COORDINATES, "_link", *names)
+    if keys_change:
+        inherited = [F.col(name).alias(f"_inherited{number}") for number, name in enumerate(names)]
+        before = ends_of(key, lives, len(long)).select(F.col("_end").alias("_link"), *inherited)
+        both = [F.coalesce(name, f"_inherited{number}").alias(name) for number, name in enumerate(names)]
+        resolved = resolved.join(before, "_link", "left_outer").select(*COORDINATES, *both)
+    else:
+        resolved = resolved.drop("_link")
+    joined = found.join(resolved, list(COORDINATES), "left_outer")
     left_out = {name: F.array_contains(UNAVAILABLE, name) for name in long}
     unknown = [
         F.when(left_out[name] & F.col(known).isNull(), F.lit(name)) for name, known in zip(long, names, strict=True)
@@ -85,7 +98,17 @@ def with_carried(stream: Records, found: DataFrame, now: Snapshot, by_time: bool
     }
     still = F.array_compact(F.array(*unknown))
     values[UNAVAILABLE] = F.when(F.size(still) > 0, still)
-    return both.select(*(values[name].alias(name) if name in values else col(name) for name in found.columns))
+    return joined.select(*(values[name].alias(name) if name in values else col(name) for name in found.columns))
+
+
+def completed(stream: Node, found: DataFrame, span: Span, by_time: bool) -> DataFrame:
+    """Records of a table's topic, with the values that they leave out; the same records if none does.
+
+    For lookups. `found` has the stream's columns and `PLACED`; arguments as in `with_carried`.
+    """
+    if not isinstance(stream, Records) or not stream.carries or span.is_empty(found.where(LACKING)):
+        return found
+    return with_carried(stream, found, span.after, by_time, span.keep)
 
 
 def order(by_time: bool) -> tuple[str, ...]:

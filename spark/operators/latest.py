@@ -95,10 +95,10 @@ def revealed(latest: Latest, stream: Records, new: DataFrame, span: Span) -> Dat
     others = records if emptied else records.where(f"{LACKING} AND _old_key IS NOT NULL")
     both = keyed(latest, new).select(*cols(latest.key)).unionByName(keyed(latest, others).select(*cols(latest.key)))
     keys = span.keep(both.distinct())
-    found = newest(latest, semi_join(records, keys, latest.key, span.is_small))
+    found = span.keep(newest(latest, semi_join(records, keys, latest.key, span.is_small)))
     if not stream.carries:
         return found
-    return with_carried(stream, found, span.after, by_time=latest.history is not None)
+    return with_carried(stream, found, span.after, latest.history is not None, span.keep)
 
 
 def captured(latest: Latest) -> Records | None:

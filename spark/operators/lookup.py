@@ -31,6 +31,7 @@ from spark.operators.algebra import (
     rows,
 )
 from spark.operators.as_of import as_changes, row, without_superseded
+from spark.operators.carried import completed
 from spark.operators.order import LEFT, TABLE, place
 from spark.topology.nodes import Lookup
 
@@ -59,6 +60,7 @@ def _(lookup: Lookup, span: Span) -> DataFrame:
     keys = events.select(*(F.col(f"_on{i}").alias(name) for i, name in enumerate(lookup.right.key))).distinct()
     pairs = looked_up(lookup, events, at_literals(right, span.few(keys, lookup.right), lookup.right.key))
     if new is not None and lookup.as_of is not None:
+        new = completed(lookup.as_of, new, span, by_time=False)
         new = without_superseded(lookup.right, new, overlapping_records(lookup.as_of, span))
         pairs = as_of(lookup, pairs, as_changes(lookup.right, new))
     return output(lookup, pairs)

@@ -43,6 +43,7 @@ from spark.operators.algebra import (
     semi_join,
 )
 from spark.operators.as_of import as_changes, row
+from spark.operators.carried import completed
 from spark.operators.order import micros, stream_time
 from spark.topology.sql.ddl import quoted
 
@@ -136,7 +137,10 @@ def candidate_versions(lookup: Lookup, lookups: DataFrame, span: Span) -> DataFr
         lookup, rows_before.withColumns({"_reached": F.lit(None), PRESENT: F.lit(True), "_ordinal": F.lit(0)})
     )
     records = new_records(lookup.as_of, span)
-    new = stored.where("false") if records is None else as_versions(lookup, as_changes(lookup.right, records))
+    if records is None:
+        new = stored.where("false")
+    else:
+        new = as_versions(lookup, as_changes(lookup.right, completed(lookup.as_of, records, span, by_time=True)))
     older = older_versions(lookup, lookups, stored, new, span)
     return stored.unionByName(new) if older is None else stored.unionByName(new).unionByName(older)
 
@@ -157,7 +161,7 @@ def older_versions(
     if span.is_empty(keys):
         return None
     older = at_literals(history(lookup.as_of, span.before), span.few(keys, lookup.as_of), lookup.right.key)
-    records = semi_join(older, keys, lookup.right.key, span.is_small)
+    records = completed(lookup.as_of, semi_join(older, keys, lookup.right.key, span.is_small), span, by_time=True)
     return as_versions(lookup, as_changes(lookup.right, records))
 
 

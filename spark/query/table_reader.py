@@ -427,7 +427,7 @@ class TableReader:
 
         Raises:
             KeyRefused: the key has another type.
-            QueryUnsupported: the table is not a versioned table of a topic.
+            QueryUnsupported: the table is not a versioned table of a topic, or of a Debezium topic.
         """
         pinned = self._pinned
         plan = pinned.plan
@@ -435,6 +435,11 @@ class TableReader:
             raise QueryUnsupported(
                 f"{self.name} is not a versioned table of a topic, so it has no rows as of an event time; "
                 f"as_of_timestamp() reads the version that was committed at a time"
+            )
+        if plan.source.captured:
+            raise QueryUnsupported(
+                f"{self.name} is of a Debezium topic, whose records leave values out that earlier ones have: join a "
+                f"stream with the table, or read it as of a version with as_of_timestamp()"
             )
         values = pinned.key.whole(key)
         landing = self._landing(plan.source.source.table)

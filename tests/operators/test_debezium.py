@@ -119,6 +119,32 @@ def test_the_table_is_the_source_table_row_for_row(session: SparkSession, batch:
     assert reasons(it) == []
 
 
+@pytest.mark.parametrize("versioned", [None, Versioned("1d")])
+def test_a_stream_looks_up_whole_rows_whatever_the_batches(session: SparkSession, versioned: Versioned | None) -> None:
+    builder = StreamsBuilder("looked")
+    table = builder.table("t", Consumed.debezium(key="id int", value="name string, note string"), versioned=versioned)
+    clicks = builder.stream("clicks", Consumed.json(key="n int", value="id int"))
+    clicks.left_join(table, on="id", select=["left.*", "right.name", "right.note"]).materialize("seen")
+    found = []
+    for batch in ("all", 4):
+        it = Source(TopologyTestDriver(builder.build(), batch=batch, session=session))
+
+        def click(n: int, row: int, at: int, it: Source = it) -> None:
+            it.driver.pipe("clicks", key=n, value={"id": row}, timestamp=at)
+
+        it.put(1, op="c", at=1, name="Ada", note="long")
+        click(1, 1, 2)
+        it.put(1, op="u", at=3, name="Ada L.", note=GONE)
+        click(2, 1, 4)
+        it.move(1, 2, at=5, name="Ada M.", note=GONE)
+        click(3, 1, 6)
+        click(4, 2, 7)
+        seen: list[Any] = it.driver.records("seen")
+        by_number = sorted(seen, key=lambda record: int(record["key"]["n"]))
+        found.append([(record["value"]["name"], record["value"]["note"]) for record in by_number])
+    assert found == [[("Ada", "long"), ("Ada L.", "long"), (None, None), ("Ada M.", "long")]] * 2
+
+
 ENVELOPE = Consumed.debezium(
     key="id int", value=f"{WIDE}, amount decimal(12,2), day date, at timestamp, local timestamp_ntz"
 )

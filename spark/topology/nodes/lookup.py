@@ -10,6 +10,7 @@ from spark.topology.nodes import items
 from spark.topology.nodes.joined import Joined
 from spark.topology.nodes.latest import Latest
 from spark.topology.nodes.node import AddedColumns, Costs, Node, unique
+from spark.topology.nodes.records import Records
 from spark.topology.nodes.scan import Scan
 
 
@@ -86,8 +87,11 @@ class Lookup(Joined):
         return None if self in stored else self
 
     def mistakes(self, stored: Set[Node]) -> Iterable[tuple[str, str]]:
-        """Refuse a grace over a stored stream that does not store every advance of stream time."""
+        """Refuse a grace over a stream that does not store each advance of stream time, and a truncated table."""
         stream = self.left.time_hiding_stream(stored) if self.waits else None
+        if isinstance(self.as_of, Records) and self.as_of.truncates:
+            what = f"{self.right.title} is declared with truncate=True, and a stream would look up rows that are gone"
+            yield what, "leave out truncate=True, or declare the topic with global_table()"
         if stream is not None:
             what = f"grace= needs every advance of stream time, and {stream.title} stores only those of its own records"
             yield what, "join the topic's stream with grace= first, and filter or store the result"
