@@ -50,7 +50,7 @@ def check_held(format_: str, part: str, columns: tuple[Column, ...], place: Plac
         TopologyError: it cannot.
     """
     if format_ in ("avro", "json"):
-        _check_string_keys(columns, place)
+        _check_string_keys(columns, "a JSON object" if format_ == "json" else "a map of Avro", place)
     if format_ == "avro":
         _check_no_variant(columns, place)
     if format_ == "kafka":
@@ -79,12 +79,12 @@ def _check_no_variant(columns: tuple[Column, ...], place: Place) -> None:
             raise place.mistake(what, "declare it as its schema has it: `tidetable schema declare TOPIC`")
 
 
-def _check_string_keys(columns: tuple[Column, ...], place: Place) -> None:
+def _check_string_keys(columns: tuple[Column, ...], of: str, place: Place) -> None:
     """Refuse maps whose keys are not strings."""
     for column in columns:
         kind = column.type or ""
         if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a map in JSON and Avro are strings"
+            what = f"the column {column.name!r} is {kind}, and the keys of {of} are strings"
             raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 
