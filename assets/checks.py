@@ -25,6 +25,7 @@ VERSION = "delta/version"
 TIME_SYNC = "time_sync"
 GAPS = "gaps"
 QUARANTINE = "quarantine"
+UNKNOWN = "unknown_values"
 
 Metadata = dict[str, dg.MetadataValue | int | float | str]
 
@@ -159,6 +160,25 @@ def accounted(counted: Counted | None) -> dg.AssetCheckResult:
         },
         severity=dg.AssetCheckSeverity.ERROR if counted.wrong else dg.AssetCheckSeverity.WARN,
         description="; ".join(counted.wrong) or f"{counts}, {counted.quarantined} are in quarantine.",
+    )
+
+
+def unknown_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check of the values that no event of a Debezium topic has."""
+    why = "Whether every value of the rows is known: the database does not log long values that a change leaves as is."
+    return dg.AssetCheckSpec(UNKNOWN, asset=key, blocking=False, description=why)
+
+
+def known(unknown: Mapping[str, int] | None) -> dg.AssetCheckResult:
+    """The check result of a Debezium topic's table: a warning if rows have values that no event has."""
+    found = dict(unknown or {})
+    rows = ", ".join(f"{count} rows of {name}" for name, count in found.items())
+    return dg.AssetCheckResult(
+        passed=not found,
+        check_name=UNKNOWN,
+        metadata={"rows": dg.MetadataValue.json({**found})},
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"No event has the value of {rows}; they are null." if found else "Every value is known.",
     )
 
 

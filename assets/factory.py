@@ -38,6 +38,7 @@ from spark.engine.publishing.position import group, unpublished_versions
 from spark.engine.rebuild import step_or_rebuild
 from spark.engine.status import describe_first_offsets, in_transactions
 from spark.engine.time_sync import concerning, release, waiting
+from spark.engine.unknown_values import may_have, unknown_values
 from spark.topology import Topology
 from spark.topology.topology import Source, Table
 
@@ -264,6 +265,8 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
     specs = [] if suite is None else [checks.check_spec(suite, spec.key)]
     if waits := topology.settings.max_task_idle_ms > 0:
         specs.append(checks.sync_spec(spec.key))
+    if captured := may_have(topology, table):
+        specs.append(checks.unknown_spec(spec.key))
 
     @dg.multi_asset(
         name=word(topology.name, table.name),
@@ -291,6 +294,8 @@ def _table(topology: Topology, table: Table, lakehouse: Lakehouse, suite: Suite 
             yield checks.passed(suite, gate.verdict if stepped.outcome == "stepped" else None, state)
         if waits:
             yield checks.synchronised(concerning(topology, table.name, waiting(lakehouse, topology)))
+        if captured:
+            yield checks.known(unknown_values(lakehouse, topology, table))
 
     return stepping
 

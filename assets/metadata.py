@@ -101,6 +101,8 @@ def of_status(status: TableStatus) -> Metadata:
     if (taken := status.taken) is not None:
         entries["table/records_taken"] = dg.MetadataValue.int(taken.values + taken.tombstones)
         entries["table/superseded_or_deleted"] = dg.MetadataValue.int(taken.superseded)
+    if status.unknown is not None:
+        entries["table/rows_with_unknown_values"] = dg.MetadataValue.json({**status.unknown})
     if state is not None:
         entries |= {"delta/version": dg.MetadataValue.int(state.version), "position": position(state.position)}
         if (gated := state.position.gated) is not None:

@@ -221,6 +221,9 @@ def _notes(status: TableStatus, positions: bool) -> list[str]:
         notes += [f"{count} dropped from quarantine: {reason}" for reason, count in status.counted.dropped.items()]
     if status.taken is not None and status.taken.wrong:
         notes.append(f"wrong: {status.taken.wrong}")
+    notes += [
+        f"{count} rows whose {name} no event has: null, and unknown" for name, count in (status.unknown or {}).items()
+    ]
     if status.state is not None:
         if cleaned := status.state.position.cleaned:
             notes.append(f"{cleaned} deleted by tombstones that compaction had removed before they were landed")
@@ -420,6 +423,7 @@ def status_json(status: TableStatus) -> Json:
         "arrival_time": status.arrival_time,
         "counted": to_json(status.counted),
         "taken": to_json(status.taken),
+        "unknown": to_json(status.unknown),
         "metrics": {} if state is None else {**metrics(state.position)},
         "trouble": status.log_error,
         "refused": status.refused,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import click
 from rich.markup import escape
@@ -53,7 +54,6 @@ def serve(host: str, port: int) -> None:
             server_header=False,
             timeout_graceful_shutdown=GRACE,
         )
-        try:
+        with suppress(KeyboardInterrupt):  # uvicorn raises it, or not, after it has stopped
             uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:
-            progress.print("stopped")
+        progress.print("stopped")

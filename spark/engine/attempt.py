@@ -178,7 +178,7 @@ class Attempt:
         types = [stored_types(frame.schema.json()) for frame in (self.stored(), rows)]
         kinds = {field.name: field.dataType for field in self.stored().schema}
         wider = [name for name, old in types[1].items() if name in types[0] and is_wider(types[0][name], old)]
-        return rows.withColumns({name: col(name).cast(kinds[name]) for name in wider})
+        return rows.withColumns({name: col(name).cast(kinds[name]) for name in wider}) if wider else rows
 
     # Commits. Each returns None if another run committed first.
 

@@ -64,6 +64,15 @@ class TopicUnordered(EngineError):
     """
 
 
+class ValuesUnknown(EngineError):
+    """A table is not published, because rows that it is computed from have a value that no event has told yet.
+
+    The database did not log the value, and the topic has no earlier event with it. Update the rows in the database so
+    that the columns change, or take a snapshot of the table by the connector's signals (`execute-snapshot`), and run a
+    tick. If only the partition with the value lags, the next tick has it.
+    """
+
+
 class TopicRecreated(EngineError):
     """The topic is not the one whose offsets the landing holds.
 

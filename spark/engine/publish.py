@@ -27,7 +27,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from spark.engine.errors import InputChanged, PlanChanged, RecordRefused
+from spark.engine.errors import InputChanged, PlanChanged, RecordRefused, ValuesUnknown
 from spark.engine.inputs.frame_cache import frame_cache
 from spark.engine.log.definition import added_columns
 from spark.engine.log.stored_table import StoredTable
@@ -43,12 +43,14 @@ from spark.engine.publishing.position import (
     position_after,
     published_position,
 )
+from spark.engine.unknown_values import derives, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
     from pyspark.sql import Row
 
+    from spark.engine.log.stored_table import State
     from spark.engine.ports import Headers, Ports, Publisher
     from spark.topology.topology import Table, Topology
 
@@ -99,6 +101,7 @@ def publish(
             topic is unknown.
         PlanChanged: the table has another definition, or another key, than what was published.
         RecordRefused: the topic refuses the newest row of a key, or a record of a stream.
+        ValuesUnknown: rows that the table is computed from have values that no event of a Debezium topic has.
         NotCommitted: another publisher of the table fenced this one.
     """
     began = time.monotonic()
@@ -168,6 +171,9 @@ def _published(
             state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now, skipped=skips
         )
         _check(table.name, target, sent, aim)
+        captured = derives(topology, target)
+        if captured:
+            _check_known(ports, topology, target, state)
         if sent == aim:
             publisher.commit(aim.version, aim.to_json())
             return Published(table.name, target.topic, "idle", sent, aim, transactions=1)
@@ -176,7 +182,7 @@ def _published(
             feed_errors(table.name, target),
             frame_cache(session) as cache,
             # Closed before the session, because the rest of a result cannot be fetched after it.
-            closing(_records(Feed(cache, table, target, state.version), sent, aim)) as records,
+            closing(_records(Feed(cache, table, target, state.version, at_once=captured), sent, aim)) as records,
         ):
             done = _sending(publisher, table.name, records, sent, aim, say, left_out, skipped)
     return replace(done, topic=target.topic)
@@ -209,6 +215,18 @@ def _check_tail(topology: Topology, target: Table, sent: PublishedPosition | Non
             f"from {several} {', '.join(map(str, emptied))}, the newest that were published perhaps. They would be "
             f"sent again. {remedy(target)}; or, if they may be sent again, or none was published there, run "
             f"`tidetable publish {topology.name}.{target.name} --repeat`, which begins with {again}"
+        )
+
+
+def _check_known(ports: Ports, topology: Topology, target: Table, state: State) -> None:
+    """Refuse to publish nulls that stand for values that no event of a Debezium topic has."""
+    if unknown := upstream(ports.lakehouse, topology, target, state.position, state.version):
+        rows = ", ".join(f"{name} ({count} rows)" for name, count in unknown.items())
+        raise ValuesUnknown(
+            f"{topology.name}.{target.name} is not published to {target.topic}: no event has the value of {rows}. It "
+            f"would be published as null. If a partition lags, the next tick has it. If not, update these rows in the "
+            f"database so that the columns change, or let the connector take a snapshot of the table (the signal "
+            f"execute-snapshot), and run a tick"
         )
 
 

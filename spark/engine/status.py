@@ -21,6 +21,7 @@ from spark.engine.log.leaders import check_leaders
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.publishing.position import must_recommit, published_positions, unpublished_versions
 from spark.engine.time_sync import concerning, waiting
+from spark.engine.unknown_values import unknown_values
 from spark.topology.nodes import LANDING
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class TableStatus:
     transaction ends, so they are no lag. `counted` are the counts of a landing's records; None for a table, or if they
     were not counted. `is_leader` is true for a table of another topology, which is shown because tables of this one
     read it. `leader_lag` are, by leader, the versions with changed rows that the table does not have. `taken` are the
-    counts of a topic's table that has all landed records; None for other tables. `bootstrap` is the progress of a
+    counts of a topic's table that has all landed records; None for other tables. `unknown` is, by column of a Debezium
+    topic's table, the number of rows whose value no event has; None for other tables. `bootstrap` is the progress of a
     landing that no table reads yet. `arrival_time` is true for a landing whose event time is the record's timestamp, if
     the topic replaces that with the time of arrival (`message.timestamp.type=LogAppendTime`).
     """
@@ -105,6 +107,7 @@ class TableStatus:
     in_transactions: dict[str, int] = field(default_factory=dict)
     counted: Counted | None = None
     taken: TableCounts | None = None
+    unknown: dict[str, int] | None = None
     is_leader: bool = False
     leader_lag: dict[str, int] = field(default_factory=dict)
     bootstrap: Bootstrap | None = None
@@ -174,7 +177,7 @@ def statuses(
 
 
 def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableStatus]) -> list[TableStatus]:
-    """The same states, with `counted` for landings and `taken` for the tables of topics. May read their rows."""
+    """The same states, with `counted` for landings, and `taken` and `unknown` for tables of topics. May read rows."""
     sources = {source.landing: source for source in topology.sources}
     tables = {table.name: table for table in topology.tables}
 
@@ -184,7 +187,9 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
         if status.table in sources:
             return replace(status, counted=counted(lakehouse, topology, sources[status.table]))
         with suppress(PositionLost, LogBroken):  # the landing's error: its status has `log_error` already
-            return replace(status, taken=table_counts(lakehouse, topology, tables[status.table]))
+            table = tables[status.table]
+            unknown = unknown_values(lakehouse, topology, table)
+            return replace(status, taken=table_counts(lakehouse, topology, table), unknown=unknown)
         return status
 
     return [with_count(status) for status in uncounted]

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from spark.topology.consumed import Consumed
     from spark.topology.envelope import Envelope
 
+    Text = tuple[Expression, Expression]
+    """The text of a column, and what its schema says of it."""
+
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 """Headers of the two events that tell a change of a key."""
 
@@ -69,6 +72,7 @@ DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 ISO_DATE = rf"^{DAY}Z?$"
 ISO_TIME = rf"^{DAY}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}}0*)?)?"
 ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)?$"
+WIDTH = 34  # hexadecimal digits: 17 bytes, which the greatest number of 38 digits needs with its sign
 LAST_MICROS = 253_402_300_800_000_000
 """The microseconds from 1970 to the year 10000, the first that no column can hold."""
 
@@ -95,6 +99,8 @@ def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFr
     columns = consumed.value + consumed.again
     parsed = _parsed(opened, "value", "_after", columns, envelope)
     with_headers = parsed.select("*", _header(OLD_KEY).alias("_old"), _header(NEW_KEY).alias("_new"))
+    for header in ("_old", "_new"):
+        with_headers = _with_digits(with_headers, _key_texts(header, consumed, envelope))
     with_keys = with_headers.select(
         "*",
         _other_key("_old", consumed, envelope).alias("_old_key"),
@@ -163,22 +169,39 @@ def _header(name: str) -> Expression:
     )
 
 
+def _key_texts(header: str, consumed: Consumed, envelope: Envelope) -> dict[str, Text]:
+    """The text and the semantics of the key's decimals in a header, if they have schemas."""
+    parsed = _key_in(header, consumed)
+    texts = {}
+    for column in consumed.key:
+        if str(column.type).startswith("decimal") and envelope.schemas:
+            texts[f"{header}_{column.name}"] = (parsed[column.name], _semantics_in(header, column, envelope))
+    return texts
+
+
+def _key_in(header: str, consumed: Consumed) -> Expression:
+    """The key in a header as a struct; columns that are converted are texts."""
+    schema, payload = F.col(f"{header}.schema"), F.col(f"{header}.payload")
+    text = F.when(schema.isNotNull() & payload.isNotNull(), payload).otherwise(F.col(f"{header}.text"))
+    types = {one.name: "string" if _is_converted(one) else str(one.type) for one in consumed.key}
+    return F.from_json(text, ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()), json.OPTIONS)
+
+
+def _semantics_in(header: str, column: Column, envelope: Envelope) -> Expression:
+    """What the schema in a header, or else that of the record's key, says of a column."""
+    own = _semantics("key", column, envelope)
+    return F.coalesce(_named(_fields(f"{header}.schema"), column.name), own)
+
+
 def _other_key(header: str, consumed: Consumed, envelope: Envelope) -> Expression:
     """The key in a header, as a struct; null if there is none, or if it lacks a column."""
-    schema, payload = F.col(f"{header}.schema"), F.col(f"{header}.payload")
-    is_both = schema.isNotNull() & payload.isNotNull()
-    text = F.when(is_both, payload).otherwise(F.col(f"{header}.text"))
-    types = {one.name: "string" if _is_converted(one) else str(one.type) for one in consumed.key}
-    parsed = F.from_json(text, ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()), json.OPTIONS)
+    parsed = _key_in(header, consumed)
     fields = []
     for column in consumed.key:
         value = parsed[column.name]
         if _is_converted(column):
-            semantics = _semantics("key", column, envelope)
-            if semantics is not None:
-                own = _named(_fields(f"{header}.schema"), column.name)
-                semantics = F.coalesce(F.when(is_both, own), semantics)
-            value, _ = _converted(value, column, semantics, envelope)
+            semantics = _semantics_in(header, column, envelope) if envelope.schemas else None
+            value, _ = _converted(value, column, semantics, envelope, f"{header}_{column.name}")
         fields.append(value.alias(column.name))
     whole = F.array_position(F.array(*(field.isNull() for field in fields)), F.lit(True)) == 0
     return F.when(whole, F.struct(*fields))
@@ -320,25 +343,32 @@ def _parsed(records: DataFrame, part: Part, text: str, columns: tuple[Column, ..
     decoded = json.decode(swapped, part, as_text, NO_SCHEMAS).withColumn(raw, F.col("_raw")).drop("_raw")
     if as_text == columns:
         return decoded
+    semantics = {one.name: _semantics(part, one, envelope) if envelope.schemas else None for one in columns}
+    texts = {
+        f"_{part}_{one.name}": (_field(part, one), said)
+        for one in columns
+        if str(one.type).startswith("decimal") and (said := semantics[one.name]) is not None
+    }
+    decoded = _with_digits(decoded, texts)
     fields, errors = [], []
     for column in columns:
         value, error = _field(part, column), None
         if _is_converted(column):
-            value, error = _converted(value, column, _semantics(part, column, envelope), envelope)
+            value, error = _converted(value, column, semantics[column.name], envelope, f"_{part}_{column.name}")
             errors.append(F.when(F.col(row).isNotNull(), error))
         fields.append(value.alias(column.name))
     whole = F.when(F.col(row).isNotNull(), F.struct(*fields))
-    return decoded.withColumns({row: whole, failed: F.coalesce(F.col(failed), *errors)})
+    with_row = decoded.withColumns({row: whole, failed: F.coalesce(F.col(failed), *errors)})
+    return with_row.drop(*(f"{name}_digits" for name in texts))
 
 
 def _is_converted(column: Column) -> bool:
     return CONVERTED.fullmatch(str(column.type)) is not None
 
 
-def _semantics(part: Part, column: Column, envelope: Envelope) -> Expression | None:
-    """What the schema says of a column, a struct of name, type and parameters; None without schemas."""
-    if not envelope.schemas:
-        return None
+def _semantics(part: Part, column: Column, envelope: Envelope) -> Expression:
+    """What the schema says of a column: a struct of name, type and parameters."""
+    assert envelope.schemas, "there is a schema"
     return _named(F.col(f"_{part}_schema"), column.name)
 
 
@@ -348,14 +378,14 @@ def _named(fields: Expression, name: str) -> Expression:
 
 
 def _converted(
-    text: Expression, column: Column, schema: Expression | None, envelope: Envelope
+    text: Expression, column: Column, schema: Expression | None, envelope: Envelope, name: str
 ) -> tuple[Expression, Expression]:
-    """A column's value from its text, and its error; both are null if the text is."""
+    """A column's value from its text, and its error; both are null if the text is. `name` is as in `_with_digits`."""
     kind = str(column.type)
     if kind == "date":
         value, hint = _date(text, schema)
     elif kind.startswith("decimal"):
-        value, hint = _decimal(text, kind, schema)
+        value, hint = _decimal(text, kind, None if schema is None else name)
     else:
         value, hint = _time(text, kind, schema, envelope)
     said = F.lit(f"{column.name} is declared {kind}, and the event has ")
@@ -408,16 +438,9 @@ def _time(text: Expression, kind: str, schema: Expression | None, envelope: Enve
     )
 
 
-def _decimal(text: Expression, kind: str, schema: Expression | None) -> tuple[Expression, Expression]:
-    if schema is not None:
-        variable = F.from_json(text, "scale int, value string")
-        scale = F.when(schema["name"] == DECIMAL, schema["parameters"]["scale"].try_cast("int")).when(
-            schema["name"] == VARIABLE, variable["scale"]
-        )
-        unscaled = _integer(F.when(schema["name"] == VARIABLE, variable["value"]).otherwise(text))
-        precise = schema["name"].isin(DECIMAL, VARIABLE)
-        digits = F.when(F.coalesce(precise, F.lit(False)), _placed(unscaled, scale)).otherwise(text)
-        return _exact(digits, kind), F.lit(None).cast("string")
+def _decimal(text: Expression, kind: str, name: str | None) -> tuple[Expression, Expression]:
+    if name is not None:
+        return _exact(F.col(quoted(f"{name}_digits")), kind), F.lit(None).cast("string")
     what = (
         ", which looks like the bytes of a decimal, whose scale JSON without schemas does not say: set "
         "decimal.handling.mode=string in the connector, or write values with schemas"
@@ -439,21 +462,47 @@ def _exact(text: Expression, kind: str) -> Expression:
     return F.when(text.rlike(NUMBER) & exact, value)
 
 
-def _integer(text: Expression) -> Expression:
-    """The integer that Base64 of its bytes (two's complement, the highest first) stands for, as text of its digits."""
-    hexed = F.hex(F.unbase64(F.when(text.rlike(BASE64), text)))
-    negative = F.substring(hexed, 1, 1) >= "8"
-    width = 34  # hexadecimal digits: 17 bytes, which the greatest number of 38 digits needs with its sign
-    padded = F.when(negative, F.lpad(hexed, width, "F")).otherwise(F.lpad(hexed, width, "0"))
-    positive = F.when(negative, F.translate(padded, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(padded)
+def _with_digits(records: DataFrame, texts: Mapping[str, Text]) -> DataFrame:
+    """Records with `<name>_digits` for each decimal with a schema: its digits as text, from bytes or as written.
+
+    Bytes are Base64 of an integer (two's complement, the highest byte first) without the scale. Each stage is a column,
+    since Spark Connect limits how deep expressions nest.
+    """
+    if not texts:
+        return records
+    stages: list[dict[str, Expression]] = [{} for _ in range(4)]
+    for name, (text, schema) in texts.items():
+        made, hexed, whole, scale = (quoted(f"{name}_{what}") for what in ("text", "hex", "whole", "scale"))
+        variable = F.from_json(text, "scale int, value string")
+        is_variable = schema["name"] == VARIABLE
+        base = F.when(is_variable, variable["value"]).when(schema["name"] == DECIMAL, text)
+        stages[0][f"{name}_text"] = text
+        stages[0][f"{name}_scale"] = F.when(is_variable, variable["scale"]).when(
+            schema["name"] == DECIMAL, schema["parameters"]["scale"].try_cast("int")
+        )
+        stages[0][f"{name}_hex"] = F.hex(F.unbase64(F.when(base.rlike(BASE64), base)))
+        negative = F.substring(hexed, 1, 1) >= "8"
+        filled = F.when(negative, F.lpad(hexed, WIDTH, "F")).otherwise(F.lpad(hexed, WIDTH, "0"))
+        positive = F.when(negative, F.translate(filled, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(filled)
+        fits = (F.length(hexed) <= WIDTH) & (F.substring(positive, 1, 2) == "00")
+        stages[1][f"{name}_positive"] = F.when(fits, positive)
+        stages[2][f"{name}_whole"] = _whole(quoted(f"{name}_positive"))
+        value = F.when(negative, F.try_subtract(F.lit(-1).cast("decimal(38,0)"), F.col(whole))).otherwise(F.col(whole))
+        digits = _placed(value.cast("decimal(38,0)").cast("string"), F.col(scale))
+        stages[3][f"{name}_digits"] = F.when(F.col(scale).isNull(), F.col(made)).otherwise(digits)
+    for stage in stages:
+        records = records.withColumns(stage)
+    return records.drop(*(name for stage in stages[:3] for name in stage))
+
+
+def _whole(positive: str) -> Expression:
+    """The decimal of 17 bytes in hexadecimal digits; null if it has more than 38 digits."""
     whole = F.lit(0).cast("decimal(38,0)")
-    for first in range(3, width, 8):  # the first byte is of zeros
+    for first in range(3, WIDTH, 8):  # the first byte is 0
         chunk = F.conv(F.substring(positive, first, 8), 16, 10).cast("decimal(38,0)")
         shifted = F.try_multiply(whole, F.lit(1 << 32).cast("decimal(38,0)")).cast("decimal(38,0)")
         whole = F.try_add(shifted, chunk).cast("decimal(38,0)")
-    fits = (F.length(hexed) <= width) & (F.substring(positive, 1, 2) == "00")
-    value = F.when(negative, F.try_subtract(F.lit(-1).cast("decimal(38,0)"), whole)).otherwise(whole)
-    return F.when(fits, value.cast("decimal(38,0)")).cast("string")
+    return whole
 
 
 def _placed(digits: Expression, scale: Expression) -> Expression:

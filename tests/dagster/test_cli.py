@@ -270,6 +270,12 @@ WRONG = {
     "TOPOLOGY[.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x", "shop._landing/orders"],
     "TOPOLOGY[.TOPIC]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched", "shop._landing/orders"],
     "TOPOLOGY[.TOPIC|.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x"],
+    "TOPOLOGY.TOPIC": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched"],
+    "--partition": ["-1", "one"],
+    "--offset": ["-1", "one"],
+    "--bytes": ["0", "many"],
+    "--error": [],  # any text, as is --reason
+    "--reason": [],
     "--version": ["-1", "0", "99", "one"],
     "--timestamp": ["1970-01-02", "2100-01-01", "yesterday"],
     "--limit": ["0", "-1", "many"],
@@ -295,6 +301,7 @@ RIGHT = {
     "TOPOLOGY...": "shop",
     "[TOPOLOGY]...": "shop",
     "TOPOLOGY[.TOPIC]": "shop.orders",
+    "TOPOLOGY.TOPIC": "shop.orders",
     "KEY": "1",
     "START": "1",
 }
@@ -319,11 +326,16 @@ SAYS = {
         option: f"Invalid value for '{option}'"
         for option in ("--limit", "--partitions", "--interval", "--timeout", "--port")
     },
+    **{option: f"Invalid value for '{option}'" for option in ("--partition", "--offset", "--bytes")},
     "--host": "the read service needs a token",
 }
 """What the message says, for each of them; of names, `NO_NAME`."""
 
-NEEDS = {"restore": ["--version", "1"]}
+NEEDS = {
+    "restore": ["--version", "1"],
+    "show": ["--partition", "0", "--offset", "0"],
+    "drop": ["--error", "none", "--reason", "a test"],
+}
 """What a verb asks for besides its arguments."""
 
 
@@ -343,7 +355,7 @@ def wrongs() -> Iterator[tuple[tuple[str, ...], str]]:
         right = [RIGHT.get(one, "shop.orders") for one in asked]
         for place, one in enumerate(asked):
             for wrong in WRONG[one]:
-                words = (*path, *right[:place], wrong, *right[place + 1 :], *NEEDS.get(path[0], ()))
+                words = (*path, *right[:place], wrong, *right[place + 1 :], *NEEDS.get(path[-1], ()))
                 yield words, of(one, wrong)
         for param in command.params:
             if isinstance(param, click.Option) and not param.is_flag and not param.is_eager:

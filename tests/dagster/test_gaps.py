@@ -14,6 +14,7 @@ from assets.checks import GAPS, QUARANTINE
 from dagster_project.cli import main, names, output
 from dagster_project.definitions import definitions
 from resources.tidetable import Tidetable
+from spark.engine.quarantine import drop
 from spark.topology import Consumed, StreamsBuilder
 from tests.support.lake import Record, send, until
 
@@ -132,3 +133,13 @@ def test_where_a_landing_began_is_told_and_is_no_gap(
     looked = defs.resolve_job_def("aged_status").execute_in_process()
     [observed] = looked.get_asset_observation_events()
     assert observed.asset_observation_data.asset_observation.metadata["landing/quarantined"].value == 1
+
+    drop(Tidetable(engine, lakehouse, kafka).ports(), made, made.sources[0], {0: [4]}, "a test", "ada", "drop")
+    ran = defs.resolve_job_def("aged_tick").execute_in_process()
+    [quarantine] = [one for one in ran.get_asset_check_evaluations() if one.check_name == QUARANTINE]
+    assert quarantine.passed
+    assert quarantine.description == (
+        "Of 2 records 1 have a value, 0 are tombstones, 1 were dropped from quarantine, 0 are in quarantine."
+    )
+    assert quarantine.metadata["dropped_by"].value == {"a test (ada)": 1}
+    assert "1 dropped from quarantine: a test (ada)" in said("status", "aged")

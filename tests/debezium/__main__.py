@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def record(name: str) -> list[str]:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
         ]
-        command = [java(), *options, "-cp", path, RECORDER, written]
+        command: list[str | Path] = [java(), *options, "-cp", path, RECORDER, written]
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if printed.returncode != 0:
             raise click.ClickException(f"{name} was not recorded: what the program printed above says why")
@@ -101,7 +101,7 @@ def _asked(url: str) -> Any:
         return json.load(answer)
 
 
-def _config(connector: str, port: int, config: dict[str, str]) -> dict[str, str]:
+def _config(connector: str, port: int, config: Mapping[str, str]) -> dict[str, str]:
     return {
         "name": connector,
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -141,16 +141,17 @@ def _postgres(scratch: Path) -> Iterator[int]:
     binaries = Path("/usr/lib/postgresql", VERSION, "bin")
     if not (binaries / "initdb").exists():
         raise NoPostgres(f"no PostgreSQL {VERSION} in {binaries}: sudo apt-get install postgresql-{VERSION}")
-    as_user = {"user": USER} if os.getuid() == 0 else {}
+    user = USER if os.getuid() == 0 else None  # PostgreSQL refuses to run as root
     data, port = scratch / "data", free_port()
     data.mkdir()
-    if as_user:
+    if user is not None:
         scratch.chmod(0o711)
         shutil.chown(data, USER)
-    run = {"check": True, "stdout": sys.stderr, "cwd": "/", **as_user}
-    subprocess.run(
-        [binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"], **run
-    )
+
+    def run(*command: str | Path) -> None:
+        subprocess.run(command, check=True, stdout=sys.stderr, cwd="/", user=user)
+
+    run(binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
     settings = {
         "port": str(port),
         "listen_addresses": "127.0.0.1",
@@ -163,12 +164,12 @@ def _postgres(scratch: Path) -> Iterator[int]:
     }
     with (data / "postgresql.auto.conf").open("a") as file:
         file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-    control = [binaries / "pg_ctl", "-D", data, "-l", data / "log", "-w"]
-    subprocess.run([*control, "start"], **run)
+    control: list[str | Path] = [binaries / "pg_ctl", "-D", data, "-l", data / "log", "-w"]
+    run(*control, "start")
     try:
         yield port
     finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **run)
+        run(*control, "-m", "immediate", "stop")
 
 
 main()

@@ -86,7 +86,7 @@ def _read(row: dict[str, Any], columns: Collection[str]) -> dict[str, Any]:
     if "land" in row:
         found["country"] = found["land"] if found["land"] is not None else found["country"]
     for name, of in found.items():
-        if name == "attributes" and of is not None:
+        if name in ("attributes", "customer_attributes") and of is not None:  # pairs, as Arrow gives a map
             found[name] = dict(of)
     return {name: found[name] for name in columns}
 

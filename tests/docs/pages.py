@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "tutorial.md", DOCS / "shared-tables.md", DOCS / "formats.md", *sorted((DOCS / "how-to").glob("*.md")))
+PAGES = (DOCS / "tutorial.md", DOCS / "formats.md", DOCS / "shared-tables.md", *sorted((DOCS / "how-to").glob("*.md")))
 BLOCK = re.compile(r"^(?P<not_run><!-- not run: [^\n]+ -->\n)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = {
     "spark.ui.enabled": "false",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spark.engine.audit import audit
 from spark.engine.counts import counted
 from spark.engine.errors import NotInQuarantine
+from spark.engine.log import commit as committing
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.quarantine import drop, raw_record, redecode, undecodable
 from spark.engine.rebuild import rebuild
@@ -164,6 +165,35 @@ def test_what_is_dropped_leaves_the_quarantine_and_stays_counted_and_no_step_see
     rebuild(ports, topology, topology.table(topic), "rebuild")
     assert lake.rows(ports, topology, topic) == {4: {"name": "dan"}}
     holds(ports, topology)
+
+
+def test_a_landing_that_commits_before_a_drop_or_right_behind_it_changes_no_count(
+    ports: Ports, strictly: tuple[str, Callable[..., None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, landing = strictly
+    topology = people(topic)
+    [source] = topology.sources
+    landing(Record(1, b"no JSON"), Record(2, b"no JSON"))
+    merge, races = committing.merge, ["before", "behind"]
+
+    def racing(*args: Any) -> Any:
+        monkeypatch.undo()
+        if races.pop(0) == "before":
+            landing(Record(3, row("cyd")))
+            monkeypatch.setattr(committing, "merge", racing)
+            return merge(*args)
+        landing_behind = merge(*args)
+        assert landing_behind is not None
+        landing(Record(4, row("dan")))
+        return None  # as if this landing had come before the commit was read back
+
+    monkeypatch.setattr(committing, "merge", racing)
+    done = drop(ports, topology, source, {0: [0]}, "a test", "ada", "drop")
+    assert (done.dropped, done.left, races) == (1, 1, [])
+    found = counted(ports.lakehouse, topology, source)
+    assert found is not None
+    assert (found.records, found.rows, found.quarantined, found.dropped) == (4, 2, 1, {"a test (ada)": 1})
+    assert found.wrong == ()
 
 
 def test_a_table_that_is_behind_takes_them_with_what_it_is_behind(

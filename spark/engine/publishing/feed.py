@@ -44,12 +44,17 @@ Pages = Callable[[], list["DataFrame"]]
 
 @dataclass(frozen=True)
 class Feed:
-    """The changes of a stored table, by version, up to the version `newest`."""
+    """The changes of a stored table, by version, up to the version `newest`.
+
+    With `at_once` several versions that a topic lacks are one change: the earlier ones may have had nulls for values
+    that were unknown then.
+    """
 
     cache: FrameCache
     table: StoredTable
     target: Table
     newest: int
+    at_once: bool = False
 
     def missing(self, sent: PublishedPosition | None, until: int) -> Iterator[tuple[Pages, bool]]:
         """Yield what a topic lacks, in order: pages, and whether they have all rows of a version, not only changes."""
@@ -62,7 +67,13 @@ class Feed:
         for other in (one.version for one in changed if one.version <= min(replaced, until)):
             begun = sent is not None and not sent.done and sent.version == other
             yield partial(self._replacing, other, begun), False
-        if later := [one for one in changed if replaced < one.version <= until]:
+        later = [one for one in changed if replaced < one.version <= until]
+        if self.at_once and not self.target.plan.is_stream and sent is not None and len(later) > 1:
+            # The rest of a version that the topic has a part of is sent as it began.
+            if not sent.done and later[0].version == sent.version:
+                yield partial(self._changed_rows, later[:1]), False
+            yield partial(self._between, max(sent.version, replaced), later[-1].version), False
+        elif later:
             yield partial(self._changed_rows, later), False
 
     def has_other(self, key: bytes, version: int) -> bool:
@@ -78,6 +89,11 @@ class Feed:
 
     def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
         return self._paged(ordered(self.target, net(self.target, self._difference(version, begun))))
+
+    def _between(self, since: int, until: int) -> list[DataFrame]:
+        sides = ((since, F.lit(False)), (until, F.lit(True)))
+        was, now = (encoded(self.target, self._at(at), until, new) for at, new in sides)
+        return self._paged(ordered(self.target, net(self.target, was.unionByName(now))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
         rows = ordered(self.target, self._changes(versions))
