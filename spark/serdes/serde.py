@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark.serdes import avro, json, kafka
+from spark.serdes import avro, json, json_schema, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Serde(Decoder, Protocol):
 SERDES: Final[Mapping[str, Serde]] = {"json": json, "kafka": kafka}
 """Formats that are read and written, by the name that `Consumed` and `Produced` hold."""
 
-DECODERS: Final[Mapping[str, Decoder]] = {**SERDES, "avro": avro}
+DECODERS: Final[Mapping[str, Decoder]] = {**SERDES, "avro": avro, "json_schema": json_schema}
 """Formats that are read, by the name that `Consumed` holds."""
 
 

@@ -115,6 +115,34 @@ class Consumed:
         return replace(consumed, registry=registry)
 
     @staticmethod
+    def json_schema(
+        *,
+        key: str,
+        value: str,
+        timestamp: str | None = None,
+        key_format: str = "json_schema",
+        headers: str | None = None,
+    ) -> Consumed:
+        """JSON with a schema of a registry, as Confluent's serializers of JSON Schema write it.
+
+        A byte 0 and the id of the schema in four bytes are before the JSON. The schema is not read: the declared
+        columns say what is, as of `json`.
+
+        Args:
+            key: the key's columns, such as "order_id bigint".
+            value: the value's columns, such as "amount decimal(12,2)".
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "json_schema", "json", "avro", or "kafka" for what Kafka's own
+                serializers write.
+            headers: the name of one more column, with the record's headers, as of `json`.
+
+        Raises:
+            TopologyError: as `json`.
+        """
+        place = Place("Consumed.json_schema", user_line())
+        return _declared("json_schema", key, value, timestamp, key_format, place, headers)
+
+    @staticmethod
     def kafka(
         *, key: str, value: str, timestamp: str | None = None, key_format: str = "kafka", headers: str | None = None
     ) -> Consumed:

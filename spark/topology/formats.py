@@ -22,11 +22,14 @@ SERIALIZERS: Final = {
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 """The type of a column with the headers of records, as Spark's Kafka source has it."""
 
-KEY_FORMATS: Final = ("avro", "json", "kafka")
+KEY_FORMATS: Final = ("avro", "json", "json_schema", "kafka")
 """What `key_format=` may name."""
 
 
 WITH_REGISTRY: Final = ("avro",)
+"""Formats whose records are read by a schema of a registry."""
+
+FRAMED: Final = (*WITH_REGISTRY, "json_schema")
 """Formats whose records name a schema of a registry."""
 
 
@@ -37,7 +40,7 @@ def check_key_format(name: object, place: Place) -> str:
         TopologyError: there is no such format.
     """
     if not isinstance(name, str) or name not in KEY_FORMATS:
-        known = '"avro", "json" or "kafka"'
+        known = '"avro", "json", "json_schema" or "kafka"'
         near = did_you_mean(name, list(KEY_FORMATS)) if isinstance(name, str) else ""
         raise place.mistake(f"key_format is {name!r}", f"write {known}{near}")
     return name
@@ -49,8 +52,8 @@ def check_held(format_: str, part: str, columns: tuple[Column, ...], place: Plac
     Raises:
         TopologyError: it cannot.
     """
-    if format_ in ("avro", "json"):
-        _check_string_keys(columns, place)
+    if format_ in ("avro", "json", "json_schema"):
+        _check_string_keys(columns, "a map of Avro" if format_ == "avro" else "a JSON object", place)
     if format_ == "avro":
         _check_no_variant(columns, place)
     if format_ == "kafka":
@@ -79,12 +82,12 @@ def _check_no_variant(columns: tuple[Column, ...], place: Place) -> None:
             raise place.mistake(what, "declare it as its schema has it: `tidetable schema declare TOPIC`")
 
 
-def _check_string_keys(columns: tuple[Column, ...], place: Place) -> None:
+def _check_string_keys(columns: tuple[Column, ...], of: str, place: Place) -> None:
     """Refuse maps whose keys are not strings."""
     for column in columns:
         kind = column.type or ""
         if kind.startswith("map<") and not kind.startswith("map<string,"):
-            what = f"the column {column.name!r} is {kind}, and the keys of a map in JSON and Avro are strings"
+            what = f"the column {column.name!r} is {kind}, and the keys of {of} are strings"
             raise place.mistake(what, f"declare {column.name} as map<string,...>")
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.benchmarks import (
     driver,
+    formats,
     growing,
     guarantee,
     idle,
@@ -39,6 +40,7 @@ CASES = {
     "peers": peers.run,
     "suites": suites.run,
     "queries": queries.run,
+    "formats": formats.run,
 }
 OUT = Path("benchmarks-out")
 
@@ -56,7 +58,7 @@ OUT = Path("benchmarks-out")
     help="Rows of the left tables in `growing`, one option each, smallest first; the targets want 10000000 as well.",
 )
 def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...]) -> None:
-    """Measure landing, steps, idle ticks, growth, recovery, guarantee, driver, Kafka Streams, suites and queries."""
+    """Measure landing, steps, idle ticks, growth, recovery, guarantee, driver, peers, suites, queries and formats."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="tidetable-bench-") as lake:
         bench = Bench(Path(lake), repeat, scale, sizes, console)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -378,6 +379,80 @@ def test_an_id_that_was_not_looked_up_fails_the_query(session: SparkSession) -> 
         decoded(session, "a bigint", schemas(schema, is_complete=False), raw)
     [(_, error)] = decoded(session, "a bigint", schemas(schema, missing=frozenset({99}), is_complete=False), raw)
     assert "does not have, id 99" in str(error)
+
+
+def money(scale: int) -> dict[str, object]:
+    return logical("bytes", "decimal", precision=12, scale=scale)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two versions of a schema, a value by each, and the declared column that is looked at."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    declared: str
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+
+CHANGES = {
+    "a field is added with a default, and is declared": Change(
+        record(id="int"), record(id="int", a={"type": "int", "default": 9}), "a int", {"id": 1}, {"id": 1, "a": 2}
+    ),
+    "a field is added without a default, and is declared": Change(
+        record(id="int"), record(id="int", a="int"), "a int", {"id": 1}, {"id": 1, "a": 2}
+    ),
+    "a declared field is dropped": Change(
+        record(id="int", a="int"), record(id="int"), "a int", {"id": 1, "a": 2}, {"id": 1}
+    ),
+    "a field is renamed, with its former name as an alias, and is declared by the new name": Change(
+        record(b="int"), record(a={"type": "int", "aliases": ["b"]}), "a int", {"b": 2}, {"a": 2}
+    ),
+    "a field is renamed without an alias, and is declared by the new name": Change(
+        record(b="int"), record(a="int"), "a int", {"b": 2}, {"a": 2}
+    ),
+    "a field is widened: int to long, declared bigint": Change(
+        record(a="int"), record(a="long"), "a bigint", {"a": 2}, {"a": 2}
+    ),
+    "a field is narrowed: long to int, declared bigint": Change(
+        record(a="long"), record(a="int"), "a bigint", {"a": 2}, {"a": 2}
+    ),
+    "a field becomes nullable": Change(record(a="int"), record(a=["null", "int"]), "a int", {"a": 2}, {"a": 2}),
+    "a decimal gets a greater scale, which is declared": Change(
+        record(a=money(2)), record(a=money(4)), "a decimal(12,4)", {"a": Decimal("2.00")}, {"a": Decimal("2.0000")}
+    ),
+    "a decimal gets a greater scale than declared, and the value has such places": Change(
+        record(a=money(2)), record(a=money(4)), "a decimal(12,2)", {"a": Decimal("2.00")}, {"a": Decimal("2.0001")}
+    ),
+    "a field gets a type that cannot be read as declared": Change(
+        record(a="int"), record(a=INNER), "a int", {"a": 2}, {"a": {"city": "Ulm", "size": 2}}
+    ),
+    "a field had such a type before": Change(
+        record(a=INNER), record(a="int"), "a int", {"a": {"city": "Ulm", "size": 2}}, {"a": 2}
+    ),
+}
+
+
+def test_each_change_of_a_schema_does_what_the_page_says(session: SparkSession) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    table = page.partition("| records of the version after |")[2].partition("\n\n")[0]
+    cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()[2:]]
+    assert [row[0] for row in cells] == list(CHANGES)
+    found = {what: [what, *outcomes(session, change)] for what, change in CHANGES.items()}
+    assert [found[row[0]] for row in cells] == cells
+
+
+def outcomes(session: SparkSession, change: Change) -> list[str]:
+    known = schemas(change.before, change.after)
+    try:
+        check("value", parse_columns(change.declared, PLACE), known, newest_only=True)
+    except Mismatch:
+        return ["refused", "refused"]
+    raws = written(1, change.before, change.old), written(2, change.after, change.new)
+    rows = decoded(session, change.declared, known, *raws)
+    words = {2: "value", 9: "default", None: "null"}
+    return ["quarantine" if error is not None else words[row["a"]] for row, error in rows]
 
 
 @pytest.mark.parametrize(
