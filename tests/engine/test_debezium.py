@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.engine.audit import Audited, audit
+from spark.engine.audit import audit
 from spark.engine.counts import counted, table_counts
 from spark.engine.errors import TopicUnordered, ValuesUnknown
 from spark.engine.publish import publish
@@ -112,7 +112,7 @@ def test_a_value_that_lies_in_another_partition_is_unknown_until_it_has_landed(
     told = [record.change for record in lake.received(kafka, out)]
     assert told == [(7, {"customer": 1, "note": "long"}), (7, {"customer": 10, "note": "long"})]
     for name in (customers, "noted"):
-        assert all(isinstance(one, Audited) and one.holds for one in lake.audited(ports, topology, name)), name
+        assert audit(ports, topology, topology.table(name)).holds, name
     counts = counted(ports.lakehouse, topology, topology.source(customers))
     assert counts is not None
     assert (counts.rows, counts.tombstones, counts.quarantined, counts.wrong) == (4, 2, 0, ())
