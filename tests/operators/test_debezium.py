@@ -384,7 +384,6 @@ def test_a_change_of_a_key_is_found_whichever_partition_lands_first(session: Spa
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"format": "avro"}, "in Avro are not read yet"),
         ({"format": "xml"}, 'write "json", "json_with_schemas" or "avro"'),
         ({"time_unit": "s"}, 'write one of "milliseconds"'),
         ({"truncate": "yes"}, "write True or False"),
