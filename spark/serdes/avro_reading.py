@@ -173,7 +173,8 @@ def _variable_decimal(avro: Avro, kind: str) -> Reading:
         whole = F.substring(filled, F.lit(1), F.length(filled) - after)
         fraction = F.substring(filled, F.length(filled) - after + 1, after)
         sign = F.when(F.startswith(written, F.lit("-")), F.lit("-")).otherwise(F.lit(""))
-        return F.concat(sign, whole, F.when(after > 0, F.concat(F.lit("."), fraction)).otherwise(F.lit("")))
+        point = F.when(after > 0, F.concat(F.lit("."), fraction)).otherwise(F.lit(""))
+        return F.when(scale.isNotNull(), F.concat(sign, whole, point))
 
     def wrong(value: Expression) -> Expression:
         fits = F.lit(False) if inside.wrong is None else F.coalesce(inside.wrong(text(value)), F.lit(False))
