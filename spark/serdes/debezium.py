@@ -578,6 +578,8 @@ def _is_missing(column: Column, placeholder: str) -> Expression:
         return (F.size(value) == 1) & (F.get(value, 0) == F.lit(bytearray(placeholder.encode())))
     if kind in ("array<smallint>", "array<int>", "array<bigint>", "array<float>", "array<double>"):
         return value == F.array(*(F.lit(one) for one in placeholder.encode())).cast(kind)
+    if kind == "array<date>":  # as the days since 1970
+        return value == F.array(*(F.date_from_unix_date(F.lit(one)) for one in placeholder.encode()))
     if kind == "map<string,string>":
         return (F.size(value) == 1) & (F.try_element_at(value, F.lit(placeholder)) == placeholder)
     return F.lit(False)

@@ -411,7 +411,8 @@ def test_events_are_no_stream_and_a_versioned_table_is_not_truncated() -> None:
 
 OPTIONAL = ["null", "string"]
 LOCAL = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
-ROW = record("Value", id="int", name=OPTIONAL, at=["null", LOCAL], note=OPTIONAL)
+DAYS = {"type": "array", "items": {"type": "int", "connect.name": "io.debezium.time.Date"}}
+ROW = record("Value", id="int", name=OPTIONAL, at=["null", LOCAL], note=OPTIONAL, days=["null", DAYS])
 EVENT = record(
     "Envelope", before=["null", ROW], after=["null", "Value"], source=record("Source", ts_ms="long"), op="string"
 )
@@ -436,19 +437,19 @@ def from_avro(session: SparkSession, consumed: Consumed, *values: tuple[int, obj
 
 def test_an_envelope_in_avro_is_a_row_a_deletion_or_in_quarantine(session: SparkSession) -> None:
     def event(op: str, after: object) -> tuple[int, object, object]:
-        before = {"id": 1, "name": "before", "at": 2**62, "note": None}
+        before = {"id": 1, "name": "before", "at": 2**62, "note": None, "days": None}
         return 2, EVENT, {"before": before, "after": after, "source": {"ts_ms": 1000}, "op": op}
 
-    ada = {"id": 1, "name": "Ada", "at": 5_000_001, "note": GONE}
+    ada = {"id": 1, "name": "Ada", "at": 5_000_001, "note": GONE, "days": list(GONE.encode())}
     wrong = ada | {"at": 2**62}
     events = event("c", ada), event("d", None), None, event("t", None), event("m", None), event("x", ada)
     more = event("u", None), event("u", wrong), (5, HEARTBEAT, {"ts_ms": 1}), (4, PLAIN, {"id": 1, "name": "Ada"})
-    declared = "name string, at timestamp, note string"
+    declared = "name string, at timestamp, note string, days array<date>"
     consumed = Consumed.debezium(key="id int", value=declared, format="avro")
     found = from_avro(session, consumed, *events, *more)
     first = found[0]
     at = datetime.fromtimestamp(5.000001, UTC)
-    assert (first["id"], first["name"], first["note"], first["_unavailable"]) == (1, "Ada", None, ["note"])
+    assert (first["id"], first["name"], first["note"], first["_unavailable"]) == (1, "Ada", None, ["note", "days"])
     assert first["at"].astimezone(UTC) == at
     assert [row["_deleted"] for row in found[:3]] == [False, True, True]
     assert [row["_at"] and row["_at"].timestamp() for row in found[:3]] == [1.0, 1.0, None]
@@ -482,7 +483,7 @@ def test_a_declaration_is_compared_with_the_row_in_the_schema() -> None:
 
     checked("name string, at timestamp_ntz", schemas(EVENT))
     for value, known, more, said in (
-        ("nmae string", EVENT, {}, "no schema of the value has the column nmae .* are id, name, at, note"),
+        ("nmae string", EVENT, {}, "no schema of the value has the column nmae .* are id, name, at, note, days"),
         ("name date, note array<int>", EVENT, {}, "note is declared array<int>.* declare note string"),
         ("name string", HEARTBEAT, {}, "which is no envelope of Debezium"),
         ("name string", EVENT, {"flattened": True}, "leave out flattened=True"),
