@@ -14,6 +14,7 @@ from dagster_project.cli.output import print_result
 from dagster_project.settings import Settings
 from spark.engine.errors import RegistryUnavailable
 from spark.serdes.avro import Mismatch, columns_of
+from spark.serdes.debezium_avro import row_of
 from spark.topology.errors import Place, TopologyError
 from spark.topology.sql.ddl import legal_name, quoted
 
@@ -74,6 +75,7 @@ def declare(topic: str, key_subject: str | None, value_subject: str | None, as_j
     found = _subjects(_registry(), topic, key_subject, value_subject)
     texts: dict[str, str] = {}
     comments: list[str] = []
+    is_envelope, in_key = False, set[str]()
     for part, subject in found.items():
         if not subject.versions:
             comments.append(f"# {subject.name} is not in the registry: write the column of the {part}, and its format")
@@ -82,12 +84,18 @@ def declare(topic: str, key_subject: str | None, value_subject: str | None, as_j
         newest = subject.versions[-1]
         try:
             columns = columns_of(newest, "id" if part == "key" else "value")
+            if part == "value" and (row := row_of(newest)) is not None:
+                is_envelope, columns = True, [column for column in row if column[0] not in in_key]
         except Mismatch as error:
             raise click.ClickException(f"{subject.name}: {error}") from error
+        in_key = {name for name, _ in columns}
         texts[part], left_out = _ddl(columns)
         comments += [f"# left out of the {part}: {why}" for why in left_out]
     key_format = "" if found["key"].versions else ', key_format="kafka"'
-    call = f'Consumed.avro(key="{texts["key"]}", value="{texts["value"]}"{key_format})'
+    if is_envelope:
+        call = f'Consumed.debezium(key="{texts["key"]}", value="{texts["value"]}", format="avro")'
+    else:
+        call = f'Consumed.avro(key="{texts["key"]}", value="{texts["value"]}"{key_format})'
     variable = re.sub(r"\W", "_", topic)
     line = f'{variable} = builder.table("{topic}", {call})'
     result: Json = {"topic": topic, **texts, "declaration": call, "comments": [*comments]}

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import EngineUnlimited, RegistryUnavailable, SchemaMismatch
 from spark.serdes import avro
+from spark.serdes.records import check
 from spark.serdes.schemas import NO_SCHEMAS, UNKNOWN, Schemas
 from spark.topology.formats import WITH_REGISTRY
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from spark.engine.ports import Ports, Registry
     from spark.serdes.part import Part
     from spark.serdes.schemas import Schema
-    from spark.topology.columns import Column
     from spark.topology.topology import Source
 
 LIMITS: Final = {
@@ -53,14 +53,10 @@ def java_options() -> list[str]:
     return [f"-D{name}={value}" for name, value in LIMITS.items()]
 
 
-def parts_with_schemas(source: Source) -> dict[Part, tuple[Column, ...]]:
-    """The parts of a topic's records that name schemas of a registry, with their declared columns."""
-    consumed = source.consumed
-    parts: dict[Part, tuple[str, tuple[Column, ...]]] = {
-        "key": (consumed.key_format, consumed.key),
-        "value": (consumed.format, consumed.value + consumed.again),
-    }
-    return {part: columns for part, (format_, columns) in parts.items() if format_ in WITH_REGISTRY}
+def parts_with_schemas(source: Source) -> tuple[Part, ...]:
+    """The parts of a topic's records that name schemas of a registry."""
+    formats: dict[Part, str] = {"key": source.consumed.key_format, "value": source.consumed.format}
+    return tuple(part for part, format_ in formats.items() if format_ in WITH_REGISTRY)
 
 
 def registry_of(ports: Ports, source: Source) -> Registry:
@@ -96,7 +92,7 @@ def schemas_of(ports: Ports, source: Source, records: DataFrame, *, scan: bool) 
     if not parts:
         return found
     registry = registry_of(ports, source)
-    for part, columns in parts.items():
+    for part in parts:
         versions = registry.versions(f"{source.topic}-{part}")
         seen = _seen[registry.address, source.topic, part]
         if scan or not (versions or seen):
@@ -107,7 +103,7 @@ def schemas_of(ports: Ports, source: Source, records: DataFrame, *, scan: bool) 
             found[part] = Schemas(_by_id([registry.schema(one) for one in sorted(seen)], versions), missing)
         else:
             found[part] = Schemas(_by_id(map(registry.schema, sorted(seen)), versions), is_complete=False)
-        _check(source, part, columns, found[part], bool(versions))
+        _check(source, part, found[part], bool(versions))
     return found
 
 
@@ -146,14 +142,14 @@ def _ids(records: DataFrame, part: Part) -> set[int]:
     return {int(row["id"]) for row in ids.collect()}
 
 
-def _check(source: Source, part: Part, columns: tuple[Column, ...], schemas: Schemas, has_subject: bool) -> None:
+def _check(source: Source, part: Part, schemas: Schemas, has_subject: bool) -> None:
     """Compare a declaration with the newest schema of a subject; without a subject, with the schemas of the records.
 
     Raises:
         SchemaMismatch: the newest one cannot be read as declared, or none of the records' can.
     """
     try:
-        avro.check(part, columns, schemas, newest_only=has_subject)
+        check(part, source.consumed, schemas, newest_only=has_subject)
     except avro.Mismatch as error:
         raise SchemaMismatch(
             f"topic {source.topic}, {part} (declared at {source.line}): {error}. "

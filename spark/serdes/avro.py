@@ -27,11 +27,12 @@ from spark.serdes.schemas import UNKNOWN
 from spark.topology.sql.ddl import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
+    from spark.serdes.avro_reading import Take
     from spark.serdes.part import Part
     from spark.serdes.schemas import Schema, Schemas
     from spark.topology.columns import Column
@@ -51,6 +52,32 @@ OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "
 
 
 @dataclass(frozen=True)
+class Opened:
+    """Where the row is in a record that has more than the row.
+
+    `row` is the type of the row, and `field` the field that has it; None if the record is the row. `beside` are columns
+    that are read of the record itself: the column, the field, and how it is read; null without a reading. `has_row`
+    says of a record that was read whether its row counts.
+    """
+
+    row: Avro
+    field: str | None
+    beside: tuple[tuple[Column, str, Reading | None], ...]
+    has_row: Take
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Finds the row in the record of a schema, for the declared columns. It raises `Mismatch` if there is none.
+
+    `beside` are the columns that `Opened.beside` has for every schema.
+    """
+
+    open: Callable[[Schema, Avro, tuple[Column, ...]], Opened]
+    beside: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
 class _Plan:
     """How the declared columns are read from one schema; `columns` has no reading for one that is null."""
 
@@ -58,11 +85,17 @@ class _Plan:
     reader: str
     columns: tuple[tuple[Column, str, Reading | None], ...]
     """The columns, the field of the reader, and how it is read. The field is empty for a schema that is no record."""
+    opened: Opened | None = None
 
     @property
     def title(self) -> tuple[object, ...]:
         """Schemas with the same title are read in the same way."""
-        return (self.reader, *((name, one and one.title) for _, name, one in self.columns))
+        beside = () if self.opened is None else (self.opened.field, *_titles(self.opened.beside))
+        return (self.reader, *_titles(self.columns), beside)
+
+
+def _titles(columns: tuple[tuple[Column, str, Reading | None], ...]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((name, None if one is None else one.title) for _, name, one in columns)
 
 
 class Mismatch(ValueError):
@@ -72,14 +105,20 @@ class Mismatch(ValueError):
     """
 
 
-def decode(records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:
-    """Decode a part of records: see `Serde.decode`."""
+def decode(
+    records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas, opener: Opener | None = None
+) -> DataFrame:
+    """Decode a part of records: see `Serde.decode`.
+
+    With an opener also `_key_beside` or `_value_beside`, a struct of what it reads beside the row; null if the record
+    has no such part, or does not decode. The row is null if `has_row` is not true.
+    """
     raw, prefix, body = f"_{part}", f"_{part}_prefix", f"_{part}_body"
     groups: dict[tuple[object, ...], list[tuple[bytes, _Plan]]] = {}
     broken: list[tuple[bytes, str]] = []
     for schema in schemas.known.values():
         try:
-            plan = _plan(schema, columns, schemas)
+            plan = _plan(schema, columns, schemas, opener)
             groups.setdefault(plan.title, []).append((_header(schema.id), plan))
         except Mismatch as mismatch:
             broken.append((_header(schema.id), str(mismatch)))
@@ -90,29 +129,33 @@ def decode(records: DataFrame, part: Part, columns: tuple[Column, ...], schemas:
     )
     names = {title: f"_{part}_read_{number}" for number, title in enumerate(groups)}
     read = framed.select("*", *(_read(prefix, body, groups[title]).alias(name) for title, name in names.items()))
-    row, error = F.lit(None), _without_frame(part, raw)
-    for title, plans in groups.items():
+    row, beside, error = F.lit(None), F.lit(None), _without_frame(part, raw)
+    for number, (title, plans) in enumerate(groups.items()):
         mine = F.col(prefix).isin(*(F.lit(header) for header, _ in plans))
-        values, wrong = _values(part, names[title], prefix, plans[0][1])
-        row = row.when(mine, values) if title != next(iter(groups)) else F.when(mine, values)
+        values, others, wrong = _values(part, names[title], prefix, plans[0][1])
+        row, beside = ((old if number else F).when(mine, new) for old, new in ((row, values), (beside, others)))
         error = error.when(mine, wrong)
     for header, why in broken:
         error = error.when(F.col(prefix) == F.lit(header), F.lit(f"the {part} cannot be read: {why}"))
-    kind = ",".join(f"{quoted(column.name)}:{column.type}" for column in columns)
+    around = () if opener is None else (beside.cast(_struct(opener.beside)).alias(f"_{part}_beside"),)
     return read.select(
         *records.columns,
-        row.cast(f"struct<{kind}>").alias(f"_{part}_row"),
+        row.cast(_struct(columns)).alias(f"_{part}_row"),
         error.otherwise(_unknown(part, prefix, schemas)).alias(f"_{part}_error"),
+        *around,
     )
 
 
-def check(part: Part, columns: tuple[Column, ...], schemas: Schemas, *, newest_only: bool) -> None:
+def check(
+    part: Part, columns: tuple[Column, ...], schemas: Schemas, opener: Opener | None = None, *, newest_only: bool
+) -> None:
     """Compare the declared columns of a part with its schemas.
 
     Args:
         part: the part.
         columns: its declared columns.
         schemas: the schemas, the newest last.
+        opener: as of `decode`.
         newest_only: whether the newest must be readable; else any of them.
 
     Raises:
@@ -122,7 +165,7 @@ def check(part: Part, columns: tuple[Column, ...], schemas: Schemas, *, newest_o
     mismatch: Mismatch | None = None
     for schema in reversed(known):
         try:
-            _plan(schema, columns, schemas)
+            _plan(schema, columns, schemas, opener)
             break
         except Mismatch as error:
             mismatch = mismatch or error
@@ -133,9 +176,11 @@ def check(part: Part, columns: tuple[Column, ...], schemas: Schemas, *, newest_o
             raise mismatch
     if newest_only and mismatch is not None:
         raise mismatch
-    records = [avro for avro in map(_parsed, known) if avro is not None and avro.kind == "record"]
+    parsed = [avro for avro in (_row(schema, columns, opener) for schema in known) if avro is not None]
+    records = [avro for avro in parsed if avro.kind == "record"]
+    others = records if opener is None else []
     for column in columns:
-        if records and not any(_found(column, avro, records) for avro in records):
+        if records and not any(_found(column, avro, others) for avro in records):
             names = ", ".join(field.name for field in records[-1].fields) or "none"
             raise Mismatch(
                 f"no schema of the {part} has the column {column.name} ({column.type}); the fields of the schema "
@@ -158,10 +203,12 @@ def _read(prefix: str, body: str, plans: Sequence[tuple[bytes, _Plan]]) -> Expre
     return result
 
 
-def _values(part: Part, read: str, prefix: str, plan: _Plan) -> tuple[Expression, Expression]:
-    """The row and the error of a record that was read."""
+def _values(part: Part, read: str, prefix: str, plan: _Plan) -> tuple[Expression, Expression, Expression]:
+    """The row of a record that was read, what is beside the row, and the error."""
     whole = F.coalesce(F.col(f"{read}.{AFTER}") == F.lit(END_VALUE), F.lit(False))
-    value = F.col(f"{read}.{VALUE}")
+    outer = F.col(f"{read}.{VALUE}")
+    opened = plan.opened
+    value = outer if opened is None or opened.field is None else outer.getField(opened.field)
     fields, errors = [], []
     for column, name, one in plan.columns:
         if one is None:
@@ -174,7 +221,16 @@ def _values(part: Part, read: str, prefix: str, plan: _Plan) -> tuple[Expression
             errors.append(F.when(F.coalesce(one.wrong(field), F.lit(False)), F.concat(why, _id(prefix))))
     undecoded = F.concat(F.lit(f"the {part} does not decode as Avro by the schema id "), _id(prefix))
     wrong = F.coalesce(*errors) if errors else F.lit(None).cast("string")
-    return F.when(whole & value.isNotNull(), F.struct(*fields)), F.when(~whole, undecoded).otherwise(wrong)
+    has_row, beside = value.isNotNull(), F.lit(None)
+    if opened is not None:
+        has_row &= opened.has_row(outer)
+        others = [
+            (F.lit(None) if one is None else one.value(outer.getField(name))).cast(str(column.type)).alias(column.name)
+            for column, name, one in opened.beside
+        ]
+        beside = F.when(whole & outer.isNotNull(), F.struct(*others))
+        wrong = F.when(has_row, wrong)
+    return F.when(whole & has_row, F.struct(*fields)), beside, F.when(~whole, undecoded).otherwise(wrong)
 
 
 def _without_frame(part: Part, raw: str) -> Expression:
@@ -216,8 +272,8 @@ def id_of(raw: str) -> Expression:
     return F.when(framed, _id(raw))
 
 
-def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas) -> _Plan:
-    """How declared columns are read from a schema.
+def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas, opener: Opener | None) -> _Plan:
+    """How declared columns are read from a schema. With an opener, nothing is taken from other schemas.
 
     Raises:
         Mismatch: they cannot be.
@@ -228,13 +284,16 @@ def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas) -> _Pla
         avro = parse(schema.text, schema.references)
     except NotAvro as error:
         raise Mismatch(f"the schema {schema.id} is not valid Avro ({error})") from error
-    if avro.value.kind != "record":
+    if avro.value.kind != "record" and opener is None:
         return _whole(schema, avro, columns)
-    others = [other for one in schemas.known.values() if (other := _parsed(one)) is not None and other.kind == "record"]
+    opened = None if opener is None else opener.open(schema, avro.value, columns)
+    row = avro.value if opened is None else opened.row
+    parsed = [] if opener is not None else [_parsed(one) for one in schemas.known.values()]
+    others = [other for other in parsed if other is not None and other.kind == "record"]
     taken: list[tuple[Column, str, Reading | None]] = []
     read: dict[str, Field] = {}
     for column in columns:
-        found = _found(column, avro.value, others)
+        found = _found(column, row, others)
         if found is None:
             found = _with_default(column, others)
             if found is None:
@@ -243,14 +302,30 @@ def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas) -> _Pla
         one = _reading(schema, column, found.type)
         taken.append((column, found.name, one))
         read[found.name] = Field(found.name, one.reader, default=found.default)
-    reader = replace(avro.value, fields=tuple(read.values()))
+    reader = replace(avro.value, fields=tuple((read if opened is None else _with_beside(opened, read)).values()))
     if avro.is_nullable:
         reader = replace(avro, kind="union", branches=(Avro("null"), reader))
     try:
         reader = merged(reader)
     except NotAvro as error:
         raise Mismatch(str(error)) from error
-    return _Plan(_framed(avro), _framed(reader, logical=True), tuple(taken))
+    return _Plan(_framed(avro), _framed(reader, logical=True), tuple(taken), opened)
+
+
+def _with_beside(opened: Opened, read: Mapping[str, Field]) -> dict[str, Field]:
+    """The fields that are read of a record around a row; `read` are those of the row."""
+    fields = dict(read)
+    if opened.field is not None:
+        row = replace(opened.row, fields=tuple(read.values()))
+        fields = {opened.field: Field(opened.field, Avro("union", branches=(Avro("null"), row)))}
+    for _, name, one in opened.beside:
+        if one is not None:
+            fields.setdefault(name, Field(name, one.reader))
+    return fields
+
+
+def _struct(columns: tuple[Column, ...]) -> str:
+    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>"
 
 
 def _whole(schema: Schema, avro: Avro, columns: tuple[Column, ...]) -> _Plan:
@@ -306,6 +381,17 @@ def _parsed(schema: Schema) -> Avro | None:
     try:
         return parse(schema.text, schema.references).value if schema.kind == "AVRO" else None
     except NotAvro:
+        return None
+
+
+def _row(schema: Schema, columns: tuple[Column, ...], opener: Opener | None) -> Avro | None:
+    """The type of the row in a schema; None if it has none."""
+    avro = _parsed(schema)
+    if avro is None or opener is None:
+        return avro
+    try:
+        return opener.open(schema, avro, columns).row
+    except Mismatch:
         return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F
 
-from spark.serdes.avro_types import BOOLEAN, WIDEST, Avro, Field, as_number, declared, member
+from spark.serdes.avro_types import BOOLEAN, VARIABLE, WIDEST, Avro, Field, as_number, declared, member
 from spark.topology.columns import Column
 from spark.topology.errors import Place
 from spark.topology.sql.ddl import fields as struct_fields
@@ -24,6 +24,9 @@ WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 
 LONG_DIGITS, LONG_BYTES = 18, 8
 """Spark reads a decimal of so many digits as a long, and drops the bytes beyond its eighth."""
+
+LARGEST_SCALE = 16_383
+"""Decimal places of PostgreSQL's widest numeric."""
 
 INTEGER = r"^[+-]?[0-9]+$"
 DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -74,6 +77,8 @@ def reading(avro: Avro, kind: str) -> Reading:
         found = _array(value, kind)
     elif value.kind == "map":
         found = _map(value, kind)
+    elif value.name == VARIABLE and not kind.startswith("struct<"):
+        found = _variable_decimal(value, kind)
     elif value.kind == "record":
         found = _record(value, kind)
     elif value.kind == "recursion":
@@ -102,7 +107,7 @@ def _scalar(avro: Avro, kind: str) -> Reading:
         # A date or a time is also read as the number that it is.
         return _integer(bare, kind, plain=not avro.logical)
     if avro.kind in ("string", "enum"):
-        return _text(bare, kind)
+        return _text(bare, kind, utc="Z?" if avro.logical.startswith("iso-") else "")
     if avro.kind == kind == "boolean":
         byte = F.lit(b"\1")
         return Reading(bare, "", lambda value: value == byte, lambda value: ~value.isin(F.lit(b"\0"), byte))
@@ -148,6 +153,34 @@ def _decimal(avro: Avro, kind: str) -> Reading:
     read = replace(avro, precision=precision)
     take, lost = _cast(kind)
     return Reading(read, "", take, lambda value: lost(value) | (take(value) != value))
+
+
+def _variable_decimal(avro: Avro, kind: str) -> Reading:
+    """Debezium's decimal with a scale of its own, as a decimal or as text. Its unscaled value is read with scale 0."""
+    if kind != "string" and not kind.startswith("decimal"):
+        raise Unreadable
+    value = replace(Avro("bytes"), logical="decimal", precision=WIDEST)
+    reader = replace(avro, fields=(Field("scale", Avro("int")), Field("value", value)))
+    inside = _text(Avro("string"), kind)
+
+    def text(value: Expression) -> Expression:
+        scale = F.when(value["scale"].between(-WIDEST, LARGEST_SCALE), value["scale"])
+        written = value["value"].cast("string")
+        zeros = F.repeat(F.lit("0"), F.greatest(-scale, F.lit(0)))
+        digits = F.concat(F.ltrim(written, F.lit("-")), zeros)
+        after = F.greatest(scale, F.lit(0))
+        filled = F.lpad(digits, F.greatest(F.length(digits), after + 1), F.lit("0"))
+        whole = F.substring(filled, F.lit(1), F.length(filled) - after)
+        fraction = F.substring(filled, F.length(filled) - after + 1, after)
+        sign = F.when(F.startswith(written, F.lit("-")), F.lit("-")).otherwise(F.lit(""))
+        point = F.when(after > 0, F.concat(F.lit("."), fraction)).otherwise(F.lit(""))
+        return F.when(scale.isNotNull(), F.concat(sign, whole, point))
+
+    def wrong(value: Expression) -> Expression:
+        fits = F.lit(False) if inside.wrong is None else F.coalesce(inside.wrong(text(value)), F.lit(False))
+        return value.isNotNull() & (text(value).isNull() | fits)
+
+    return Reading(reader, VARIABLE, lambda value: inside.value(text(value)), wrong)
 
 
 def _timestamp(avro: Avro, kind: str, bare: Avro) -> Reading:
@@ -197,7 +230,8 @@ def _uuid(value: Expression) -> Expression:
     return F.concat_ws("-", *(F.substring(digits, start, length) for start, length in parts))
 
 
-def _text(bare: Avro, kind: str) -> Reading:
+def _text(bare: Avro, kind: str, utc: str = "") -> Reading:
+    """A text. `utc` is the pattern of the zone that it may have though its type has none."""
     if kind == "string":
         return Reading(bare, "", _same, None if bare.kind == "enum" else lambda value: ~F.is_valid_utf8(value))
     if bare.kind == "enum":
@@ -208,13 +242,17 @@ def _text(bare: Avro, kind: str) -> Reading:
         scale = kind.rstrip(")").rpartition(",")[2]
         pattern = rf"^[+-]?[0-9]+(\.[0-9]{{0,{scale}}}0*)?$" if scale != "0" else r"^[+-]?[0-9]+(\.0*)?$"
     elif kind == "date":
-        pattern = DATE
+        pattern = DATE.replace("$", f"{utc}$")
     elif kind in ("timestamp", "timestamp_ntz"):
-        pattern = TIME + (ZONE if kind == "timestamp" else "$")
+        pattern = TIME + (ZONE if kind == "timestamp" else f"{utc}$")
     else:
         raise Unreadable
     take, lost = _cast(kind)
-    return Reading(bare, "", take, lambda value: ~value.rlike(pattern) | lost(value))
+
+    def local(value: Expression) -> Expression:
+        return F.rtrim(value, F.lit("Z")) if utc and kind != "timestamp" else value
+
+    return Reading(bare, "", lambda value: take(local(value)), lambda value: ~value.rlike(pattern) | lost(local(value)))
 
 
 def _without_year(value: Expression) -> Expression:

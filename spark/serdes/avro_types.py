@@ -26,8 +26,17 @@ CONNECT: Final = {
     "io.debezium.time.Timestamp": "local-timestamp-millis",
     "io.debezium.time.MicroTimestamp": "local-timestamp-micros",
     "io.debezium.time.NanoTimestamp": "local-timestamp-nanos",
+    "io.debezium.time.ZonedTimestamp": "zoned-timestamp",
+    "io.debezium.time.IsoDate": "iso-date",
+    "io.debezium.time.IsoTimestamp": "iso-timestamp",
 }
-"""Names of Kafka Connect's types (`connect.name`) that have the meaning of a logical type, which they are without."""
+"""Names of Kafka Connect's types (`connect.name`) that have the meaning of a logical type, which they are without.
+
+The last three are texts (ISO 8601), for which Avro has no logical type.
+"""
+
+VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+"""A record of Debezium's for a decimal with a scale of its own: `scale` and the unscaled `value`."""
 
 
 class NotAvro(ValueError):
@@ -186,6 +195,7 @@ def _logical(avro: Avro, schema: Mapping[str, Json]) -> Avro:
         "time-millis": ("int",),
         "uuid": ("string", "fixed"),
         "duration": ("fixed",),
+        **dict.fromkeys(("zoned-timestamp", "iso-date", "iso-timestamp"), ("string",)),
         **dict.fromkeys(("time-micros", "time-nanos"), ("long",)),
         **dict.fromkeys((f"timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
         **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
@@ -287,6 +297,9 @@ def declared(avro: Avro) -> str | None:
         "local-timestamp-micros": "timestamp_ntz",
         "local-timestamp-nanos": "timestamp_ntz",
         "uuid": "string",
+        "zoned-timestamp": "timestamp",
+        "iso-date": "date",
+        "iso-timestamp": "timestamp_ntz",
     }
     kinds = {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string"}
     if value.logical in logical:
@@ -303,6 +316,8 @@ def declared(avro: Avro) -> str | None:
         if (number := as_number(value)) is not None:
             return declared(number)
         return _struct([(f"member_{member(branch)}", branch) for branch in value.branches])
+    if value.name == VARIABLE:
+        return "string"
     if value.kind == "record":
         return _struct([(field.name, field.type) for field in value.fields])
     return None

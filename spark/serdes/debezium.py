@@ -5,7 +5,8 @@ key is read from `before`: with the default replica identity it has defaults in 
 
 A JSON text is parsed twice: as an envelope, of which `after` and `source` are texts, and `after` by the serde of plain
 JSON. Columns whose JSON depends on the connector's settings (times, decimals) are read as text, and converted here: by
-the name that the schema gives them, or, without schemas, only where the text has one meaning.
+the name that the schema gives them, or, without schemas, only where the text has one meaning. `debezium_avro` decodes
+Avro.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from spark.serdes import json
-from spark.serdes.schemas import NO_SCHEMAS
+from spark.serdes import debezium_avro, json
+from spark.serdes.schemas import NO_SCHEMAS, NONE
 from spark.topology.columns import Column
 from spark.topology.envelope import may_be_unavailable
 from spark.topology.sql.ddl import quoted
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
+    from spark.serdes.schemas import Schemas
     from spark.topology.consumed import Consumed
     from spark.topology.envelope import Envelope
 
@@ -80,7 +82,9 @@ OPERATIONS = ("c", "u", "r", "d", "t", "m")
 NO_ROWS = "and the topic that holds it has no rows of a table: declare the topic of the table alone"
 
 
-def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFrame:
+def decode(
+    records: DataFrame, consumed: Consumed, envelope: Envelope, schemas: Mapping[Part, Schemas] = NONE
+) -> DataFrame:
     """Decode records of a Debezium topic.
 
     Args:
@@ -88,16 +92,19 @@ def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFr
             columns whose names begin with an underscore.
         consumed: the declared columns.
         envelope: the form of the topic.
+        schemas: by part, the schemas of a registry that the records name.
 
     Returns:
         The columns of `records`; `_key_row`, `_key_error`, `_value_row`, `_value_error` as of a serde, where an event
         that deletes has no value; `_at` (timestamp), the time of the change, null for a tombstone; and `CAPTURED`. One
         row for every record.
     """
-    with_key = _with_key(records, consumed, envelope)
-    opened = _opened(with_key, envelope)
     columns = consumed.value + consumed.again
-    parsed = _parsed(opened, "value", "_after", columns, envelope)
+    if consumed.format == "avro":
+        parsed = _from_avro(records, consumed, envelope, schemas)
+    else:
+        opened = _opened(_with_key(records, consumed, envelope), envelope)
+        parsed = _parsed(opened, "value", "_after", columns, envelope)
     with_headers = parsed.select("*", _header(OLD_KEY).alias("_old"), _header(NEW_KEY).alias("_new"))
     for header in ("_old", "_new"):
         with_headers = _with_digits(with_headers, _key_texts(header, consumed, envelope))
@@ -133,9 +140,34 @@ def decode(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFr
     )
 
 
-def decode_key(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFrame:
+def decode_key(records: DataFrame, consumed: Consumed, envelope: Envelope, schemas: Schemas) -> DataFrame:
     """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and columns of its own."""
+    if consumed.format == "avro":
+        return debezium_avro.decode(records, "key", consumed.key, schemas, envelope)
     return _with_key(records, consumed, envelope)
+
+
+def _from_avro(
+    records: DataFrame, consumed: Consumed, envelope: Envelope, schemas: Mapping[Part, Schemas]
+) -> DataFrame:
+    """Records with key and value decoded from Avro: with the columns that `_opened` and `_parsed` make of JSON."""
+    columns = consumed.value + consumed.again
+    with_key = debezium_avro.decode(records, "key", consumed.key, schemas["key"], envelope)
+    decoded = debezium_avro.decode(with_key, "value", columns, schemas["value"], envelope)
+    is_read, op, millis = F.col("_value_beside").isNotNull(), F.col("_value_beside.op"), F.col("_value_beside.millis")
+    if envelope.flattened:
+        error, at, event = F.lit(None).cast("string"), _flat_at(millis), millis
+    else:
+        no_op = F.when(op.isNull(), F.lit("the event has no op"))
+        error = F.coalesce(no_op, _refused(op, F.col("_value_row").isNotNull(), envelope))
+        at, event = _at(millis), F.col("_value_beside.change")
+    return decoded.select(
+        "*",
+        F.when(is_read & F.col("_value_error").isNull(), error).alias("_event_error"),
+        F.when((op == "t") & F.lit(envelope.truncate), F.lit(True)).alias("_truncated"),
+        F.when(is_read, at).alias("_at"),
+        event.alias("_event"),
+    )
 
 
 def _with_key(records: DataFrame, consumed: Consumed, envelope: Envelope) -> DataFrame:
@@ -284,6 +316,20 @@ def _parts(envelope: Envelope) -> dict[str, Expression]:
             )
         )
     )
+    error = F.when(op.isNull(), no_op).otherwise(_refused(op, F.col("_whole.after").isNotNull(), envelope))
+    millis = F.from_json(source, "ts_ms bigint")["ts_ms"]
+    return {
+        "_after": F.col("_whole.after"),
+        "_event_error": error,
+        "_deletes": op.isin("d", "t"),
+        "_truncated": F.when((op == "t") & F.lit(envelope.truncate), F.lit(True)),
+        "_at": _at(millis),
+        "_event": F.when(source.isNotNull(), F.xxhash64(source)),
+    }
+
+
+def _refused(op: Expression, has_after: Expression, envelope: Envelope) -> Expression:
+    """Why an event with an op is no change of a row; null if it is one."""
     refused = "TRUNCATE (op t) would leave rows that the database has not: "
     if envelope.truncate:
         many = F.col("_partition") > 0
@@ -295,28 +341,27 @@ def _parts(envelope: Envelope) -> dict[str, Expression]:
             f"the connector skip it (skipped.operations=t)"
         )
         truncate = F.lit(what)
-    error = (
-        F.when(op.isNull(), no_op)
-        .when(op == "t", truncate)
+    return (
+        F.when(op == "t", truncate)
         .when(op == "m", F.lit(f"this is a message of pg_logical_emit_message, {NO_ROWS}"))
         .when(~op.isin(*OPERATIONS), F.concat(F.lit("the event has an unknown op: "), op))
-        .when((op != "d") & F.col("_whole.after").isNull(), F.concat(F.lit("the event has no after, and op is "), op))
+        .when((op != "d") & ~has_after, F.concat(F.lit("the event has no after, and op is "), op))
     )
-    millis = F.from_json(source, "ts_ms bigint")["ts_ms"]
-    return {
-        "_after": F.col("_whole.after"),
-        "_event_error": error,
-        "_deletes": op.isin("d", "t"),
-        "_truncated": F.when((op == "t") & F.lit(envelope.truncate), F.lit(True)),
-        "_at": F.timestamp_millis(F.when(F.abs(millis) < LAST_MICROS // 1000, millis)),
-        "_event": F.when(source.isNotNull(), F.xxhash64(source)),
-    }
+
+
+def _at(millis: Expression) -> Expression:
+    """The time of a change from the milliseconds since 1970; null if no column can hold it."""
+    return F.timestamp_millis(F.when(F.abs(millis) < LAST_MICROS // 1000, millis))
+
+
+def _flat_at(millis: Expression) -> Expression:
+    """The time of a flattened record: that of the change, or else its own."""
+    return F.coalesce(_at(millis), F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp")))
 
 
 def _flat_parts(row: Expression) -> dict[str, Expression]:
     """What a flattened record has, from `_whole`; `row` is its text."""
     millis = F.col("_whole.__source_ts_ms").try_cast("bigint")
-    at = F.timestamp_millis(F.when(F.abs(millis) < LAST_MICROS // 1000, millis))
     enveloped = F.col("_whole.op").isNotNull() & F.col("_whole.before").isNotNull()
     what = "the value is an envelope of Debezium: leave out flattened=True"
     return {
@@ -324,7 +369,7 @@ def _flat_parts(row: Expression) -> dict[str, Expression]:
         "_event_error": F.when(enveloped, F.lit(what)),
         "_deletes": (F.lower("_whole.__deleted") == "true") | (F.col("_whole.__op") == "d"),
         "_truncated": F.lit(None).cast("boolean"),
-        "_at": F.coalesce(at, F.when(F.unix_millis("_timestamp") >= 0, F.col("_timestamp"))),
+        "_at": _flat_at(millis),
         "_event": millis,
     }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.serdes import debezium
+from spark.serdes import avro, debezium, debezium_avro
 from spark.serdes.schemas import NONE
 from spark.serdes.serde import decoder
 from spark.topology.envelope import CAPTURED
@@ -45,7 +45,7 @@ def decode(
         Of a Debezium topic also `_at` (timestamp), the time of the change in the database, and `CAPTURED`.
     """
     if consumed.envelope is not None:
-        parsed = debezium.decode(records, consumed, consumed.envelope)
+        parsed = debezium.decode(records, consumed, consumed.envelope, schemas)
     else:
         with_key = decoder(consumed.key_format).decode(records, "key", consumed.key, schemas["key"])
         parsed = decoder(consumed.format).decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
@@ -74,8 +74,21 @@ def decode(
 def decode_key(records: DataFrame, consumed: Consumed, schemas: Schemas) -> DataFrame:
     """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and maybe columns of its own."""
     if consumed.envelope is not None:
-        return debezium.decode_key(records, consumed, consumed.envelope)
+        return debezium.decode_key(records, consumed, consumed.envelope, schemas)
     return decoder(consumed.key_format).decode(records, "key", consumed.key, schemas)
+
+
+def check(part: Part, consumed: Consumed, schemas: Schemas, *, newest_only: bool) -> None:
+    """Compare the declared columns of a part with the schemas of a registry: see `avro.check`.
+
+    Raises:
+        Mismatch: it cannot be read as declared, or no schema has a declared column.
+    """
+    columns = consumed.key if part == "key" else consumed.value + consumed.again
+    if consumed.envelope is not None:
+        debezium_avro.check(part, columns, schemas, consumed.envelope, newest_only=newest_only)
+    else:
+        avro.check(part, columns, schemas, newest_only=newest_only)
 
 
 def _field(part: Part, column: Column) -> Expression:

@@ -184,7 +184,8 @@ class Consumed:
         Args:
             key: the columns of the table's primary key, such as "order_id bigint".
             value: the other columns that are wanted, such as "amount decimal(12,2)". It may repeat columns of the key.
-            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas" or "avro".
+            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas", or "avro" with the schema
+                registry of the settings.
             truncate: whether an event that empties the table (`TRUNCATE`, which the connector skips unless
                 `skipped.operations` is changed) is applied. The topic must have one partition: the event has no key, so
                 it has no order among the records of other partitions. If False, such an event goes into quarantine.
@@ -203,9 +204,6 @@ class Consumed:
         place = Place("Consumed.debezium", user_line())
         if format not in _DEBEZIUM_FORMATS:
             raise place.mistake(f"format is {format!r}", 'write "json", "json_with_schemas" or "avro"')
-        if format == "avro":
-            do = 'write format="json" or "json_with_schemas", by the converters of the connector'
-            raise place.mistake("Debezium envelopes in Avro are not read yet", do)
         for name, flag in (("truncate", truncate), ("flattened", flattened)):
             if not isinstance(flag, bool):
                 raise place.mistake(f"{name} is {flag!r}", "write True or False")
@@ -216,7 +214,8 @@ class Consumed:
         if not isinstance(placeholder, str) or not placeholder:
             do = "write the connector's unavailable.value.placeholder, or leave it out"
             raise place.mistake(f"placeholder is {placeholder!r}", do)
-        consumed = _declared("json", key, value, None, "json", place)
+        parts = "avro" if format == "avro" else "json"
+        consumed = _declared(parts, key, value, None, parts, place)
         schemas = format == "json_with_schemas"
         return replace(consumed, envelope=Envelope(schemas, flattened, truncate, unit, placeholder))
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from dagster_project.cli import main
 from spark.topology import Consumed
+from tests.debezium.recording import registered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,17 @@ def test_the_declaration_of_a_topic_is_printed_and_is_valid(registry: Registry) 
     shown = json.loads(run(registry, "show", "declared", "--json"))
     assert [(one["part"], len(one["schemas"])) for one in shown["subjects"]] == [("key", 1), ("value", 1)]
     assert f"schema {number}, AVRO" in run(registry, "show", "declared")
+
+
+def test_the_declaration_of_a_debezium_topic_is_that_of_its_table(registry: Registry) -> None:
+    recorded = {one.subject: one.schema for one in registered("shop")}  # the newest of each
+    for part in ("key", "value"):
+        registry.register(f"captured-{part}", "AVRO", recorded[f"shop.public.accounts-{part}"])
+    call = (
+        'Consumed.debezium(key="region string, number int", value="balance decimal(12,2), memo string", format="avro")'
+    )
+    assert run(registry, "declare", "captured").splitlines() == [f'captured = builder.table("captured", {call})']
+    assert isinstance(eval(call, {"Consumed": Consumed}), Consumed)
 
 
 def test_a_topic_without_subjects_and_a_missing_registry_say_what_to_do(registry: Registry, tmp_path: Path) -> None:

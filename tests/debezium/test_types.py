@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark.serdes.records import decode
+from spark.serdes.schemas import Schema, Schemas
 from spark.topology import Consumed
-from tests.debezium.recording import SCRIPTS, Format, recording
+from tests.debezium.recording import SCRIPTS, Format, recording, registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from resources.engine import Engine
+    from spark.serdes.part import Part
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "debezium-types.md"
 DEFAULTS = {"binary.handling.mode": "bytes", "interval.handling.mode": "numeric"}
@@ -30,7 +32,13 @@ RECORDS = (
     "_headers array<struct<key: string, value: binary>>"
 )
 TABLE = "types"
-JSON_FORMATS: tuple[Format, ...] = ("json_with_schemas", "json")
+OTHERS: tuple[Format, ...] = ("json_with_schemas", "avro")
+"""The formats whose records tell what a value means."""
+IN_AVRO: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("bytea", "binary.handling.mode=base64"): ("string", "AP8Q"),
+    ("numeric(8,2)[]", "decimal.handling.mode=precise"): ("array<decimal(8,2)>", "[1.10, null]"),
+}
+"""By type and setting, what is declared in Avro where it differs from JSON, and what is in the table then."""
 
 Cells = tuple[str, ...]
 Found = dict[int, tuple[str | None, str | None]]
@@ -111,9 +119,9 @@ class Decoded:
         if (connector, format_) not in self._types:
             declarations = sorted(
                 {
-                    (_column(_code(kind)), _code(declare))
+                    (_column(_code(kind)), _declared(format_, kind, setting, declare, "")[0])
                     for kind, setting, which, _, declare, *_ in TYPES
-                    if connector in _connectors(_code(setting)) and (which == "any" or format_ == "json_with_schemas")
+                    if connector in _connectors(_code(setting)) and (which == "any" or format_ != "json")
                 }
             )
             rows = self._frame(connector, format_, declarations).collect()
@@ -142,22 +150,33 @@ class Decoded:
     def _frame(self, connector: str, format_: Format, declarations: Sequence[tuple[str, str]]) -> DataFrame:
         """Columns: id (of the row in the database), the declared columns as text, `_error`."""
         value = ", ".join(f"{column} {declared}" for column, declared in declarations)
-        unit: dict[str, Any] = {} if format_ == "json_with_schemas" else {"time_unit": "microseconds"}
+        unit: dict[str, Any] = {"time_unit": "microseconds"} if format_ == "json" else {}
         consumed = Consumed.debezium(key="id int", value=value, format=format_, **unit)
         events = _events(connector, format_)
-        keys = [json.loads(key or b"") for key, _ in events]
-        numbers = [(key["payload"] if format_ == "json_with_schemas" else key)["id"] for key in keys]
+        numbers = [json.loads(key or b"")["id"] for key, _ in _events(connector, "json")]
         records = [
             (key, value, "t", 0, number, None, None) for number, (key, value) in zip(numbers, events, strict=True)
         ]
-        decoded = decode(self._session.createDataFrame(records, RECORDS), consumed)
+        parts: tuple[Part, ...] = ("key", "value")
+        known = {one.id: Schema(one.id, "AVRO", one.schema) for one in registered("types")}
+        decoded = decode(
+            self._session.createDataFrame(records, RECORDS), consumed, dict.fromkeys(parts, Schemas(known))
+        )
         texts = [_text(column, declared).alias(column) for column, declared in declarations]
         return decoded.select(F.col("_offset").alias("id"), *texts, "_error")
+
+
+def _declared(format_: Format, kind: str, setting: str, declare: str, written: str) -> tuple[str, str]:
+    """What a row of the page declares for a format, and what is in the table then."""
+    of_avro = IN_AVRO.get((_code(kind), _code(setting))) if format_ == "avro" else None
+    return of_avro or (_code(declare), _code(written))
 
 
 def _text(column: str, declared: str) -> Column:
     if declared == "binary":
         return F.hex(column)
+    if declared.startswith("map<"):  # a map of Avro has no order
+        return F.map_from_entries(F.array_sort(F.map_entries(column))).cast("string")
     if declared == "array<binary>":
         return F.transform(column, lambda one: F.hex(one)).cast("string")
     return F.col(column).cast("string")
@@ -194,7 +213,7 @@ ALSO_SAME = ("mood", "positive", "bytea", "timestamp without time zone", "timest
 @pytest.mark.parametrize("row", TYPES, ids=lambda row: f"{_code(row[0])} {_code(row[1])}")
 def test_a_type(decoded: Decoded, row: Cells) -> None:
     kind, setting, which, arrives, declare, written, note = row
-    column, declared = _column(_code(kind)), _code(declare)
+    column = _column(_code(kind))
     connectors = _connectors(_code(setting))
     assert connectors
     [json_, *schema] = re.findall("`([^`]*)`", arrives)
@@ -202,10 +221,15 @@ def test_a_type(decoded: Decoded, row: Cells) -> None:
         arrived = _arrived(connector, column)[1]
         assert arrived[0] == json_.replace(r"\|", "|")
         assert connector != connectors[0] or arrived[1] == "".join(schema)
-        for format_ in JSON_FORMATS if which == "any" else JSON_FORMATS[:1]:
+        for format_ in ("json", *OTHERS) if which == "any" else OTHERS:
+            if format_ == "avro" and connector not in SCRIPTS["types"].avro:
+                continue
+            declared, said = _declared(format_, kind, setting, declare, written)
             found = decoded.type(connector, format_, column, declared)
-            assert found[1] == (_code(written), None)
-            if not note and (SAME.fullmatch(_code(kind)) or _code(kind) in ALSO_SAME) and declared != "bigint":
+            assert found[1] == (said, None), format_
+            if (format_ == "avro" and (_code(kind), _code(setting)) in IN_AVRO) or declared == "bigint":
+                continue
+            if not note and (SAME.fullmatch(_code(kind)) or _code(kind) in ALSO_SAME):
                 for number, text in ((number, its[column]) for number, its in _database().items()):
                     value, error = found[number]
                     if error is None and text not in (None, "NaN"):  # the table below says what becomes of NaN

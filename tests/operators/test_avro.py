@@ -56,6 +56,11 @@ def logical(kind: str, means: str, /, **more: object) -> dict[str, object]:
     return {"type": kind, "logicalType": means, **more}
 
 
+def debezium(name: str) -> dict[str, object]:
+    """A text that Kafka Connect marks by the name of Debezium's type."""
+    return {"type": "string", "connect.name": f"io.debezium.time.{name}"}
+
+
 def written(number: int, schema: object, value: object) -> bytes:
     """A value as the serializers of a registry write it."""
     out = io.BytesIO()
@@ -117,6 +122,7 @@ AT = datetime(2026, 11, 24, 12, 34, 56, 789000, UTC)
 LOCAL = datetime(2026, 11, 24, 12, 34, 56, 789000)
 EPOCH_NANOS = int(AT.timestamp()) * 10**9 + 789_000_000
 UUID = uuid.UUID("12345678-9abc-def0-1234-56789abcdef0")
+VARIABLE = {**record("VariableScaleDecimal", scale="int", value="bytes"), "namespace": "io.debezium.data"}
 INNER = record("Inner", city="string", size=["null", "int"])
 TWO = ["null", "int", "string"]
 
@@ -182,6 +188,29 @@ ROWS = {
     "MicroTimestamp of Debezium": Row(
         {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}, EPOCH_NANOS // 1000, "timestamp_ntz", LOCAL
     ),
+    "VariableScaleDecimal of Debezium": Row(
+        VARIABLE, {"scale": 3, "value": b"\xff"}, "decimal(12,3)", Decimal("-0.001")
+    ),
+    "VariableScaleDecimal as string": Row(VARIABLE, {"scale": 1, "value": b"\x0f"}, "string", "1.5"),
+    "VariableScaleDecimal of a negative scale": Row(
+        VARIABLE, {"scale": -2, "value": b"\x0f"}, "decimal(12,2)", Decimal("1500.00")
+    ),
+    "VariableScaleDecimal of 38 digits": Row(
+        VARIABLE,
+        {"scale": 0, "value": (10**38 - 1).to_bytes(16, "big")},
+        *("decimal(38,0)", Decimal(10**38 - 1)),
+    ),
+    "VariableScaleDecimal finer than declared": Row(VARIABLE, {"scale": 3, "value": b"\x01"}, "decimal(12,2)", BAD),
+    "VariableScaleDecimal of a scale that no number has": Row(
+        VARIABLE, {"scale": 2**31 - 1, "value": b"\x01"}, "decimal(12,2)", BAD
+    ),
+    "VariableScaleDecimal as struct": Row(
+        VARIABLE, {"scale": 1, "value": b"\x0f"}, "struct<scale:int,value:binary>", {"scale": 1, "value": "Dw=="}
+    ),
+    "ZonedTimestamp of Debezium": Row(debezium("ZonedTimestamp"), "2026-11-24T12:34:56.789Z", "timestamp", AT),
+    "IsoTimestamp of Debezium": Row(debezium("IsoTimestamp"), "2026-11-24T12:34:56.789Z", "timestamp_ntz", LOCAL),
+    "IsoDate of Debezium": Row(debezium("IsoDate"), "2026-11-24Z", "date", date(2026, 11, 24)),
+    "other text with a zone": Row("string", "2026-11-24T12:34:56.789Z", "timestamp_ntz", BAD),
     "uuid": Row(logical("string", "uuid"), UUID, "string", str(UUID)),
     "uuid in fixed": Row(logical("fixed", "uuid", name="U", size=16), UUID.bytes, "string", str(UUID)),
     "array": Row({"type": "array", "items": "int"}, [1, 2], "array<bigint>", [1, 2]),

@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.serdes.records import decode
+from spark.serdes.avro import Mismatch
+from spark.serdes.records import check, decode
 from spark.testing import TopologyTestDriver
 from spark.topology import Consumed, StreamsBuilder, TopologyError, Versioned
+from spark.topology.envelope import Envelope
+from tests.operators.test_avro import record, schemas, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from resources.engine import Engine
+    from spark.serdes.schemas import Schemas
 
 GONE = "__debezium_unavailable_value"
 WIDE = "name string, note string, photo binary, tags array<string>, ratings array<int>, attributes map<string,string>"
@@ -384,7 +389,6 @@ def test_a_change_of_a_key_is_found_whichever_partition_lands_first(session: Spa
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"format": "avro"}, "in Avro are not read yet"),
         ({"format": "xml"}, 'write "json", "json_with_schemas" or "avro"'),
         ({"time_unit": "s"}, 'write one of "milliseconds"'),
         ({"truncate": "yes"}, "write True or False"),
@@ -403,3 +407,85 @@ def test_events_are_no_stream_and_a_versioned_table_is_not_truncated() -> None:
     asked = Consumed.debezium(key="id int", value="name string", truncate=True)
     with pytest.raises(TopologyError, match="leave out versioned=, or truncate=True"):
         builder.table("t", asked, versioned=Versioned("1d"))
+
+
+OPTIONAL = ["null", "string"]
+LOCAL = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+ROW = record("Value", id="int", name=OPTIONAL, at=["null", LOCAL], note=OPTIONAL)
+EVENT = record(
+    "Envelope", before=["null", ROW], after=["null", "Value"], source=record("Source", ts_ms="long"), op="string"
+)
+FLAT = record("Value", id="int", name=OPTIONAL, __deleted=OPTIONAL, __op=OPTIONAL, __source_ts_ms=["null", "long"])
+PLAIN = record("Value", id="int", name="string")
+HEARTBEAT = record("Heartbeat", ts_ms="long")
+AVRO = schemas(record("Key", id="int"), EVENT, FLAT, PLAIN, HEARTBEAT)
+RECORDS = (
+    "_key binary, _value binary, _headers array<struct<key: string, value: binary>>, _topic string, _partition int, "
+    "_offset bigint, _timestamp timestamp"
+)
+
+
+def from_avro(session: SparkSession, consumed: Consumed, *values: tuple[int, object, object] | None) -> list[Any]:
+    """The decoded records: each value by the number of its schema, its schema, and what is written."""
+    raw = [None if value is None else written(*value) for value in values]
+    key, at = written(1, record("Key", id="int"), {"id": 1}), datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [(key, value, None, "t", 0, number, at) for number, value in enumerate(raw)]
+    decoded = decode(session.createDataFrame(rows, RECORDS), consumed, {"key": AVRO, "value": AVRO})
+    return decoded.orderBy("_offset").collect()
+
+
+def test_an_envelope_in_avro_is_a_row_a_deletion_or_in_quarantine(session: SparkSession) -> None:
+    def event(op: str, after: object) -> tuple[int, object, object]:
+        before = {"id": 1, "name": "before", "at": 2**62, "note": None}
+        return 2, EVENT, {"before": before, "after": after, "source": {"ts_ms": 1000}, "op": op}
+
+    ada = {"id": 1, "name": "Ada", "at": 5_000_001, "note": GONE}
+    wrong = ada | {"at": 2**62}
+    events = event("c", ada), event("d", None), None, event("t", None), event("m", None), event("x", ada)
+    more = event("u", None), event("u", wrong), (5, HEARTBEAT, {"ts_ms": 1}), (4, PLAIN, {"id": 1, "name": "Ada"})
+    declared = "name string, at timestamp, note string"
+    consumed = Consumed.debezium(key="id int", value=declared, format="avro")
+    found = from_avro(session, consumed, *events, *more)
+    first = found[0]
+    at = datetime.fromtimestamp(5.000001, UTC)
+    assert (first["id"], first["name"], first["note"], first["_unavailable"]) == (1, "Ada", None, ["note"])
+    assert first["at"].astimezone(UTC) == at
+    assert [row["_deleted"] for row in found[:3]] == [False, True, True]
+    assert [row["_at"] and row["_at"].timestamp() for row in found[:3]] == [1.0, 1.0, None]
+    assert [row["_error"] for row in found[:3]] == [None] * 3
+    said = "truncate=True", "pg_logical_emit_message", "unknown op: x", "no after, and op is u", "at does not fit"
+    for row, text in zip(found[3:], (*said, "no op, source and after", "no op, source and after"), strict=True):
+        assert text in row["_error"]
+    truncating = from_avro(session, replace(consumed, envelope=Envelope(truncate=True)), event("t", None))
+    assert [(row["_truncated"], row["_deleted"], row["_error"]) for row in truncating] == [(True, True, None)]
+
+
+def test_a_flattened_record_in_avro_is_a_row_or_a_deletion(session: SparkSession) -> None:
+    def row(deleted: str | None, op: str | None, at: int | None) -> tuple[int, object, object]:
+        return 3, FLAT, {"id": 1, "name": "Ada", "__deleted": deleted, "__op": op, "__source_ts_ms": at}
+
+    plain = 4, PLAIN, {"id": 1, "name": "Ada"}
+    event = {"before": None, "after": None, "source": {"ts_ms": 1000}, "op": "d"}
+    consumed = Consumed.debezium(key="id int", value="name string", format="avro", flattened=True)
+    rows = row("false", "c", 1000), row("true", "d", 2000), row(None, "d", None), plain, (2, EVENT, event)
+    *found, last = from_avro(session, consumed, *rows)
+    own = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert [(one["name"], one["_deleted"], one["_at"].timestamp()) for one in found] == [
+        *(("Ada", False, 1.0), (None, True, 2.0), (None, True, own), ("Ada", False, own))
+    ]
+    assert "leave out flattened=True" in last["_error"]
+
+
+def test_a_declaration_is_compared_with_the_row_in_the_schema() -> None:
+    def checked(value: str, known: Schemas, **more: Any) -> None:
+        check("value", Consumed.debezium(key="id int", value=value, format="avro", **more), known, newest_only=True)
+
+    checked("name string, at timestamp_ntz", schemas(EVENT))
+    for value, known, more, said in (
+        ("nmae string", EVENT, {}, "no schema of the value has the column nmae .* are id, name, at, note"),
+        ("name date, note array<int>", EVENT, {}, "note is declared array<int>.* declare note string"),
+        ("name string", HEARTBEAT, {}, "which is no envelope of Debezium"),
+        ("name string", EVENT, {"flattened": True}, "leave out flattened=True"),
+    ):
+        with pytest.raises(Mismatch, match=said):
+            checked(value, schemas(known), **more)
