@@ -31,10 +31,11 @@ class Decoder(Protocol):
             schemas: the schemas that the records name; formats without a registry do not need them.
 
         Returns:
-            The columns of `records`; `_key_row` or `_value_row`, a struct of the declared columns in their types, or
-            null if the record has no such part; `_key_error` or `_value_error` (string), what does not decode, or
-            null. If the error is set, the fields may have any value. One row for every record: a serde drops no record
-            and raises no error, but for a schema id that must be looked up first (see `Schemas`).
+            The columns of `records`; `_key_row` or `_value_row`, a struct of the declared columns in their types (it
+            may have other fields), or null if the record has no such part; `_key_error` or `_value_error` (string),
+            what does not decode, or null. If the error is set, the fields may have any value. One row for every record:
+            a serde drops no record and raises no error, but for a schema id that must be looked up first (see
+            `Schemas`).
         """
 
 

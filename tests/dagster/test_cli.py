@@ -271,6 +271,9 @@ WRONG = {
     "TOPOLOGY[.TOPIC]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched", "shop._landing/orders"],
     "TOPOLOGY[.TOPIC|.TABLE]": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders.x"],
     "TOPOLOGY.TOPIC": ["nothing", "shop.", ".orders", "shop.ORDERS", "shop.orders_enriched"],
+    "TOPIC": ["nothing", "shop.orders"],
+    "--key-subject": ["nothing"],
+    "--value-subject": ["nothing"],
     "--partition": ["-1", "one"],
     "--offset": ["-1", "one"],
     "--bytes": ["0", "many"],
@@ -328,13 +331,14 @@ SAYS = {
     },
     **{option: f"Invalid value for '{option}'" for option in ("--partition", "--offset", "--bytes")},
     "--host": "the read service needs a token",
+    **{name: "no schema registry is set" for name in ("TOPIC", "--key-subject", "--value-subject")},
 }
 """What the message says, for each of them; of names, `NO_NAME`."""
 
 NEEDS = {
     "restore": ["--version", "1"],
-    "show": ["--partition", "0", "--offset", "0"],
-    "drop": ["--error", "none", "--reason", "a test"],
+    "quarantine show": ["--partition", "0", "--offset", "0"],
+    "quarantine drop": ["--error", "none", "--reason", "a test"],
 }
 """What a verb asks for besides its arguments."""
 
@@ -355,7 +359,7 @@ def wrongs() -> Iterator[tuple[tuple[str, ...], str]]:
         right = [RIGHT.get(one, "shop.orders") for one in asked]
         for place, one in enumerate(asked):
             for wrong in WRONG[one]:
-                words = (*path, *right[:place], wrong, *right[place + 1 :], *NEEDS.get(path[-1], ()))
+                words = (*path, *right[:place], wrong, *right[place + 1 :], *NEEDS.get(" ".join(path), ()))
                 yield words, of(one, wrong)
         for param in command.params:
             if isinstance(param, click.Option) and not param.is_flag and not param.is_eager:

@@ -165,7 +165,7 @@ CALLS: list[tuple[str, str, Callable[[Any], object]]] = [
     ("StreamsBuilder", "write StreamsBuilder(name, [max_task", lambda _: StreamsBuilder()),  # type: ignore[call-arg]
     (
         "Consumed.json",
-        "write json(key=..., value=..., [timestamp=...], [key_format=...])",
+        "write json(key=..., value=..., [timestamp=...], [key_format=...], [headers=...])",
         lambda _: Consumed.json("id int"),  # type: ignore[call-arg]  # the mistake
     ),
     ("TimeWindows", "write TimeWindows.of(size, [adv", lambda _: TimeWindows("1m")),  # type: ignore[call-arg]
