@@ -8,7 +8,8 @@ from contextlib import suppress
 import click
 from rich.markup import escape
 
-from dagster_project.cli.output import progress
+from dagster_project.cli.arguments import json_option
+from dagster_project.cli.output import print_result, progress
 from dagster_project.settings import Settings
 from spark.query.errors import PackageMissing
 
@@ -21,7 +22,8 @@ GRACE = 5  # seconds for the answers that are under way when the service is stop
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="Listen at this port; 0 is any."
 )
-def serve(host: str, port: int) -> None:
+@json_option
+def serve(host: str, port: int, as_json: bool) -> None:
     """Answer queries of the lake's tables over HTTP, until interrupted. Starts no other server, and writes nothing.
 
     Clients send the token of the setting serve_token, as in Authorization: Bearer TOKEN. The page /docs has every
@@ -47,6 +49,7 @@ def serve(host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.print(escape(f"serves {settings.lake} at {address}; {address}/docs has the queries"), soft_wrap=True)
+        print_result(as_json, {"lake": str(settings.lake), "address": address})
         config = uvicorn.Config(
             app,
             access_log=False,  # addresses have keys of rows
