@@ -23,7 +23,10 @@ HEADERS: Final = "array<struct<key:string,value:binary>>"
 """The type of a column with the headers of records, as Spark's Kafka source has it."""
 
 KEY_FORMATS: Final = ("avro", "json", "json_schema", "kafka")
-"""What `key_format=` may name."""
+"""What `key_format=` of `Consumed` may name."""
+
+WRITTEN_KEY_FORMATS: Final = ("json", "kafka")
+"""What `key_format=` of `Produced` may name."""
 
 
 WITH_REGISTRY: Final = ("avro",)
@@ -33,15 +36,16 @@ FRAMED: Final = (*WITH_REGISTRY, "json_schema")
 """Formats whose records name a schema of a registry."""
 
 
-def check_key_format(name: object, place: Place) -> str:
-    """The name of a key's format, checked.
+def check_key_format(name: object, place: Place, names: tuple[str, ...] = KEY_FORMATS) -> str:
+    """The name of a key's format, which must be one of `names`.
 
     Raises:
         TopologyError: there is no such format.
     """
-    if not isinstance(name, str) or name not in KEY_FORMATS:
-        known = '"avro", "json", "json_schema" or "kafka"'
-        near = did_you_mean(name, list(KEY_FORMATS)) if isinstance(name, str) else ""
+    if not isinstance(name, str) or name not in names:
+        *others, last = (f'"{one}"' for one in names)
+        known = f"{', '.join(others)} or {last}"
+        near = did_you_mean(name, list(names)) if isinstance(name, str) else ""
         raise place.mistake(f"key_format is {name!r}", f"write {known}{near}")
     return name
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import HEADERS, check_key_format, check_written
+from spark.topology.formats import HEADERS, WRITTEN_KEY_FORMATS, check_key_format, check_written
 
 
 @checks_calls
@@ -32,7 +32,8 @@ class Produced:
         Raises:
             TopologyError: there is no such format.
         """
-        return Produced("json", check_key_format(key_format, Place("Produced.json", user_line())), headers)
+        place = Place("Produced.json", user_line())
+        return Produced("json", check_key_format(key_format, place, WRITTEN_KEY_FORMATS), headers)
 
     @staticmethod
     def kafka(*, key_format: str = "kafka", headers: str | None = None) -> Produced:
@@ -48,7 +49,8 @@ class Produced:
         Raises:
             TopologyError: there is no such format.
         """
-        return Produced("kafka", check_key_format(key_format, Place("Produced.kafka", user_line())), headers)
+        place = Place("Produced.kafka", user_line())
+        return Produced("kafka", check_key_format(key_format, place, WRITTEN_KEY_FORMATS), headers)
 
 
 def check_published(produced: Produced, key: tuple[str, ...], columns: tuple[Column, ...], place: Place) -> None:

@@ -18,7 +18,7 @@ from spark.engine.status import statuses
 from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from tests.engine import test_leaders
+from tests.engine import test_leaders, test_widening
 from tests.engine.test_changelogs import forget
 from tests.engine.test_leaders import customer, files, leading
 from tests.support import lake
@@ -305,7 +305,10 @@ OUTCOMES = {
     ),
     "it is restored to an earlier version": test_what_a_leader_is_restored_to_is_followed_with_its_next_step,
     "it gains a column": test_a_column_that_a_leader_gains_is_read_by_who_declares_it,
-    "it drops a column, or changes its type": (
+    "it widens a column": (
+        test_widening.test_a_run_that_died_while_it_widened_is_taken_up_and_a_follower_says_what_it_declares
+    ),
+    "it drops a column, or changes its type otherwise": (
         test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alone
     ),
     "it lands its topic again and is rebuilt": test_a_leader_that_lands_its_topic_anew_and_is_rebuilt_goes_on,

@@ -206,7 +206,7 @@ MISTAKES: list[tuple[Act, str]] = [
     (
         lambda _: Consumed.json(key="a int", value="v int", key_format="Kafka"),
         "key_format is 'Kafka'\n  key has: a int\n  value has: v int\n"
-        '  write "json" or "kafka"; did you mean kafka?\n',
+        '  write "avro", "json", "json_schema" or "kafka"; did you mean kafka?\n',
     ),
     (lambda _: Consumed.json(key="a int", value="v int", headers="V"), "'V' is already a column\n"),
     (lambda _: Consumed.json(key="a int", value="v int", headers="_h"), "begins with an underscore\n"),
