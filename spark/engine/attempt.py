@@ -334,16 +334,9 @@ def attempting(
             table.keep_statistics(session, stored, state, identity(target.plan))
             table.keep_format(session, stored, state)
         position = replace(
-            state.position,
-            n=state.position.n + 1,
-            run=run,
+            state.position.next(run, state.data_version),
             cut=pins.cut,
             inputs=pins.inputs,
-            data_version=state.data_version,
-            whole=False,
-            restored=None,
-            deleted=None,
-            widened=False,
             gated=known_result(gate, state),
             begun=begun_at,
             enforced=state.position.enforced + pins.enforced,

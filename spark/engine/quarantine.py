@@ -186,8 +186,7 @@ def drop(
             )
             counts = after_dropping(so_far(landing, state), count)
             dropped = was.dropped | {why: aim}
-            next_ = replace(was, n=was.n + 1, run=run, dropped=dropped, widened=False)
-            position = replace(next_, data_version=state.data_version, counts=counts)
+            position = replace(was.next(run, state.data_version), dropped=dropped, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         return None if committed is None else Dropped(landing.name, count, counts.errors, committed.version, 0.0)
 
@@ -275,8 +274,7 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = {value}' for c, value in values.items())}"
             )
             counts = after_redecoding(so_far(landing, state), count, deleted)
-            next_ = replace(was, n=was.n + 1, run=run, cut=cut, widened=False)
-            position = replace(next_, data_version=state.data_version, counts=counts)
+            position = replace(was.next(run, state.data_version), cut=cut, counts=counts)
             committed = commit.merge(session, statement, landing, position)
         if committed is None:
             return None

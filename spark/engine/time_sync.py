@@ -216,8 +216,7 @@ def release(ports: Ports, topology: Topology, run: str) -> Release | None:
         wanted = _released(topology, _backlogs(ports.lakehouse, topology, was), run, _now())
         if was is not None and (was.cut, was.times) == (wanted.cut, wanted.times):
             return (was,)
-        at = keeper.position
-        position = replace(at, n=at.n + 1, run=run, data_version=keeper.data_version, release=wanted, widened=False)
+        position = replace(keeper.position.next(run, keeper.data_version), release=wanted)
         with opened(ports.engine) as session:
             no_rows = session.read.format("delta").load(table.path).where("false")
             return None if commit.append(no_rows, table, position) is None else (wanted,)

@@ -141,18 +141,7 @@ def _columns_added(
     """Add columns, and take the state's next number by an empty commit; return whether this run took it."""
     add_columns(session, stored, columns)
     no_rows = session.read.format("delta").load(stored.path).where("false")
-    was = state.position
-    position = replace(
-        was,
-        n=was.n + 1,
-        run=run,
-        data_version=state.data_version,
-        whole=False,
-        restored=None,
-        deleted=None,
-        widened=False,
-    )
-    return commit.append(no_rows, stored, position) is not None
+    return commit.append(no_rows, stored, state.position.next(run, state.data_version)) is not None
 
 
 def added_columns(lakehouse: Lakehouse, topology: Topology, target: Table, state: State) -> dict[str, str] | None:

@@ -8,7 +8,7 @@ application `<table>/<epoch>` (the fence). Checkpoints keep the transaction and 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from spark.engine.offsets import TopicOffsets
@@ -174,6 +174,24 @@ class Position:
     def is_readable(self) -> bool:
         """Whether tables may read the table: a step computed it, or its first landing has reached its cut."""
         return self.n > 0 and not self.bootstrap
+
+    def next(self, run: str, data_version: int) -> Position:
+        """Return the position of the table's next commit, without what tells of one commit alone.
+
+        Args:
+            run: the run that commits.
+            data_version: the newest version that changed data so far.
+        """
+        return replace(
+            self,
+            n=self.n + 1,
+            run=run,
+            data_version=data_version,
+            whole=False,
+            restored=None,
+            deleted=None,
+            widened=False,
+        )
 
     def to_json(self) -> str:
         """Return the JSON that `userMetadata` holds."""

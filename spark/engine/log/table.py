@@ -274,17 +274,9 @@ def widen_columns(session: SparkSession, table: StoredTable, state: State, kinds
         if race:
             return False
     rows = rows.withColumns({name: col(name).cast(kind) for name, kind in wider.items()})
-    was = state.position
-    position = replace(
-        was,
-        n=was.n + (was.n > 0),  # a table without rows stays one
-        run=run,
-        data_version=state.data_version,
-        whole=False,
-        restored=None,
-        deleted=None,
-        widened=True,
-    )
+    following = state.position.next(run, state.data_version)
+    number = following.n if state.position.n > 0 else 0  # a table without rows stays one
+    position = replace(following, n=number, widened=True)
     return commit.replace_all(rows, table, position) is not None
 
 
