@@ -23,6 +23,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from spark.serdes.avro_reading import Reading, Unreadable, advice, field_named, reading
 from spark.serdes.avro_types import Avro, Field, NotAvro, as_json, declared, merged, parse
+from spark.serdes.framing import content_of, header_for, header_of, is_framed
 from spark.serdes.schemas import UNKNOWN
 from spark.topology.sql.ddl import quoted
 
@@ -44,9 +45,7 @@ END_VALUE: Final[float] = struct.unpack("<d", END)[0]
 FRAMED, VALUE, AFTER = "tidetable_framed", "value", "after"
 """The record around a schema, and its fields: encoded, it is the value and nothing else."""
 
-HEADER: Final = 5  # bytes before the record: 0, and the id
 GUID_HEADER: Final = 17  # bytes of the newer framing: 1, and a GUID
-REST: Final = 2**31 - 1  # bytes: more than an array has
 
 OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 
@@ -119,13 +118,13 @@ def decode(
     for schema in schemas.known.values():
         try:
             plan = _plan(schema, columns, schemas, opener)
-            groups.setdefault(plan.title, []).append((_header(schema.id), plan))
+            groups.setdefault(plan.title, []).append((header_for(schema.id), plan))
         except Mismatch as mismatch:
-            broken.append((_header(schema.id), str(mismatch)))
+            broken.append((header_for(schema.id), str(mismatch)))
     framed = records.select(
         "*",
-        F.substring(F.col(raw), F.lit(1), F.lit(HEADER)).alias(prefix),
-        F.concat(F.substring(F.col(raw), F.lit(HEADER + 1), F.lit(REST)), F.lit(END)).alias(body),
+        header_of(F.col(raw)).alias(prefix),
+        F.concat(content_of(F.col(raw)), F.lit(END)).alias(body),
     )
     names = {title: f"_{part}_read_{number}" for number, title in enumerate(groups)}
     read = framed.select("*", *(_read(prefix, body, groups[title]).alias(name) for title, name in names.items()))
@@ -188,10 +187,6 @@ def check(
             )
 
 
-def _header(schema_id: int) -> bytes:
-    return b"\0" + schema_id.to_bytes(HEADER - 1, "big")
-
-
 def _read(prefix: str, body: str, plans: Sequence[tuple[bytes, _Plan]]) -> Expression:
     """What Avro's reader reads by each of the schemas, which all have the same reader."""
     result: Expression | None = None
@@ -235,9 +230,8 @@ def _values(part: Part, read: str, prefix: str, plan: _Plan) -> tuple[Expression
 
 def _without_frame(part: Part, raw: str) -> Expression:
     """The error of bytes without the wire format; null without bytes. A chain of `when` that goes on."""
-    length = F.octet_length(F.col(raw))
     first = F.substring(F.col(raw), F.lit(1), F.lit(1))
-    guid = (first == F.lit(b"\1")) & (length >= GUID_HEADER)
+    guid = (first == F.lit(b"\1")) & (F.octet_length(F.col(raw)) >= GUID_HEADER)
     by_guid = f"the {part} names its schema by a GUID (a first byte 1), and is read by ids (a first byte 0) only"
     bare = (
         f"the {part} has no Avro framing: it must begin with a byte 0 and a schema id of four bytes. A GUID in the "
@@ -246,7 +240,7 @@ def _without_frame(part: Part, raw: str) -> Expression:
     return (
         F.when(F.col(raw).isNull(), F.lit(None).cast("string"))
         .when(guid, F.lit(by_guid))
-        .when((first != F.lit(b"\0")) | (length < HEADER), F.lit(bare))
+        .when(~is_framed(F.col(raw)), F.lit(bare))
     )
 
 
@@ -257,7 +251,7 @@ def _unknown(part: Part, prefix: str, schemas: Schemas) -> Expression:
     if schemas.is_complete:
         return absent
     ask = F.raise_error(F.concat(F.lit(f"{UNKNOWN} {part} "), number)).cast("string")
-    missing = [F.lit(_header(one)) for one in sorted(schemas.missing)]
+    missing = [F.lit(header_for(one)) for one in sorted(schemas.missing)]
     return F.when(F.col(prefix).isin(*missing), absent).otherwise(ask) if missing else ask
 
 
@@ -267,9 +261,7 @@ def _id(prefix: str) -> Expression:
 
 def id_of(raw: str) -> Expression:
     """The schema id of the bytes in a column, as text; null if they have no framing by an id."""
-    first = F.substring(F.col(raw), F.lit(1), F.lit(1))
-    framed = (first == F.lit(b"\0")) & (F.octet_length(F.col(raw)) >= HEADER)
-    return F.when(framed, _id(raw))
+    return F.when(is_framed(F.col(raw)), _id(raw))
 
 
 def _plan(schema: Schema, columns: tuple[Column, ...], schemas: Schemas, opener: Opener | None) -> _Plan:

@@ -5,11 +5,12 @@ The schema only validates what is written, and the declared columns say what is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from spark.serdes import json
+from spark.serdes.framing import HEADER, content_of, is_framed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,18 +19,13 @@ if TYPE_CHECKING:
     from spark.serdes.schemas import Schemas
     from spark.topology.columns import Column
 
-HEADER: Final = 5  # bytes before the JSON: 0, and the id
-REST: Final = 2**31 - 1  # bytes: more than an array has
-
 
 def decode(records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:
     """Decode a part of records: see `Decoder.decode`."""
     name, framed, row, error = f"_{part}", f"_{part}_framed", f"_{part}_row", f"_{part}_error"
     raw = F.col(framed)
-    has_frame = (F.substring(raw, F.lit(1), F.lit(1)) == F.lit(b"\0")) & (F.octet_length(raw) > HEADER)
-    bare = records.withColumn(framed, F.col(name)).withColumn(
-        name, F.when(has_frame, F.substring(raw, F.lit(HEADER + 1), F.lit(REST)))
-    )
+    has_frame = is_framed(raw, HEADER + 1)
+    bare = records.withColumn(framed, F.col(name)).withColumn(name, F.when(has_frame, content_of(raw)))
     decoded = json.decode(bare, part, columns, schemas).withColumn(name, raw)
     without = F.lit(
         f"the {part} has no framing of a registry: it must begin with a byte 0 and a schema id of four bytes"
