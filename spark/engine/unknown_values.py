@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
-from deltalake import DeltaTable, QueryBuilder
-
+from spark.engine.counts import query
 from spark.engine.log.stored_table import StoredTable
 
 if TYPE_CHECKING:
@@ -76,9 +74,8 @@ def derives(topology: Topology, table: Table) -> bool:
 
 
 def _at(path: str, version: int) -> dict[str, int]:
-    builder = QueryBuilder().register("it", DeltaTable(path, version=version))
     found: dict[str, int] = {}
-    for row in pa.table(builder.execute(QUERY).read_all()).to_pylist():
+    for row in query(path, version, QUERY):
         for name in row["names"].split(","):
             found[name] = found.get(name, 0) + row["rows"]
     return found
