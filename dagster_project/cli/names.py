@@ -65,9 +65,7 @@ def find_table(name: str) -> tuple[Topology, Table]:
     Raises:
         UsageError: there is none; the message lists those that exist.
     """
-    topology, table = find(name, table_names)
-    if table is None:
-        raise click.UsageError(f"{name} is a topology; name one of its tables: {_listed(topology, table_names)}")
+    topology, table = _part(name, "tables", table_names)
     return topology, topology.table(table)
 
 
@@ -77,10 +75,16 @@ def find_source(name: str) -> tuple[Topology, Source]:
     Raises:
         UsageError: there is none; the message lists those that exist.
     """
-    topology, topic = find(name, topic_names)
-    if topic is None:
-        raise click.UsageError(f"{name} is a topology; name one of its topics: {_listed(topology, topic_names)}")
+    topology, topic = _part(name, "topics", topic_names)
     return topology, topology.source(topic)
+
+
+def _part(name: str, parts: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology, str]:
+    """The topology, and the part of it that a name means, which must not be a whole topology."""
+    topology, part = find(name, names_of)
+    if part is None:
+        raise click.UsageError(f"{name} is a topology; name one of its {parts}: {_listed(topology, names_of)}")
+    return topology, part
 
 
 def find(name: str, names_of: Callable[[Topology], list[str]]) -> tuple[Topology, str | None]:
