@@ -180,8 +180,9 @@ def feed(session: SparkSession, table: StoredTable, since: int, until: int) -> D
         read = session.read.option("readChangeFeed", "true").option("startingVersion", first)
         return read.option("endingVersion", last).format("delta").load(table.path)
 
-    begins = [since, *(version + 1 for version in sorted(widened) if version <= until)]
-    ends = [*(version - 1 for version in sorted(widened) if version <= until), until]
+    left_out = sorted(version for version in widened if version <= until)
+    begins = [since, *(version + 1 for version in left_out)]
+    ends = [*(version - 1 for version in left_out), until]
     parts = [between(first, last) for first, last in zip(begins, ends, strict=True) if first <= last]
     return reduce(DataFrame.unionByName, parts) if parts else between(until, until).where("false")
 
