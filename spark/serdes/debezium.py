@@ -48,9 +48,9 @@ ENVELOPE = (
 )
 FLAT = "__deleted string, __op string, __source_ts_ms string, schema string, payload string, before string, op string"
 PARAMETERS = "struct<scale: string>"
-ROW = "array<struct<field: string, name: string, type: string, parameters: struct<scale: string>>>"
+ROW = f"array<struct<field: string, name: string, type: string, parameters: {PARAMETERS}>>"
 """The fields of a row in the schema that Kafka Connect writes, as far as they are read here."""
-ROWS = ROW.replace("parameters: struct<scale: string>", f"parameters: struct<scale: string>, fields: {ROW}")
+ROWS = ROW.replace(PARAMETERS, f"{PARAMETERS}, fields: {ROW}")
 """The fields of an envelope."""
 
 CONVERTED = re.compile(r"date|timestamp|timestamp_ntz|decimal\((?P<precision>\d+),(?P<scale>\d+)\)")
@@ -288,9 +288,8 @@ def _fields(schema: str, kind: str = ROW) -> Expression:
 
 def _text(text: Expression) -> Expression:
     """JSON text without surrounding blanks; null if it is the JSON null."""
-    plain = F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
     trimmed = F.btrim(text, F.lit(" \t\r\n"))
-    return F.when(plain, text).otherwise(F.when(trimmed != "null", trimmed))
+    return F.when(json.is_plain(text), text).otherwise(F.when(trimmed != "null", trimmed))
 
 
 def _parts(envelope: Envelope) -> dict[str, Expression]:

@@ -120,10 +120,8 @@ def decode(
     else:
         row = F.col(parsed)  # the same fields, and CORRUPT, without a copy
     decoded = with_fields.select("*", F.when(has_text, row).alias(f"_{part}_row"), error.alias(f"_{part}_error"))
-    searched = [_suspect(text, column) for column in columns]
-    return decoded.drop(
-        trimmed, text, parsed, _bare(part), *searched
-    )  # to ask for the columns of `records` is a request
+    # Not a selection of the columns of `records`: to ask for them is a request.
+    return decoded.drop(trimmed, text, parsed, _bare(part), *(_suspect(text, column) for column in columns))
 
 
 def _bare(part: Part) -> str:
@@ -133,17 +131,18 @@ def _bare(part: Part) -> str:
 def _trimmed(name: str) -> Expression:
     """Bytes as text without surrounding blanks; null for a plain object, as nearly all values are."""
     text = F.col(name).cast("string")
-    return F.when(~_is_plain(text), F.btrim(text, F.lit(" \t\r\n")))
+    return F.when(~is_plain(text), F.btrim(text, F.lit(" \t\r\n")))
 
 
 def _text(name: str, trimmed: str) -> Expression:
     """Bytes as text, JSON without surrounding blanks; null if there are no bytes, or if they are the JSON null."""
     text = F.col(name).cast("string")
     json = F.startswith(trimmed, F.lit("{")) | F.startswith(trimmed, F.lit('"'))
-    return F.when(_is_plain(text), text).when(json, F.col(trimmed)).when(F.col(trimmed) != "null", text)
+    return F.when(is_plain(text), text).when(json, F.col(trimmed)).when(F.col(trimmed) != "null", text)
 
 
-def _is_plain(text: Expression) -> Expression:
+def is_plain(text: Expression) -> Expression:
+    """True if a text begins and ends as an object does, without blanks around it."""
     return F.startswith(text, F.lit("{")) & F.endswith(text, F.lit("}"))
 
 
