@@ -135,10 +135,10 @@ def _told(feed: Feed, changes: list[ChangedVersion]) -> list[Frame]:
     return [frame for one in changes for frame in _changed(feed, one.version)]
 
 
-def as_sent(version: int, row: Row) -> tuple[int, str, str | None, None]:
+def as_sent(version: int, row: Row) -> tuple[int, bytes, bytes | None, None]:
     """Version, key, value and time (none) of a row as a topic has it."""
     key, value = row
-    return version, str(key), None if value is None else repr(value), None
+    return version, str(key).encode(), None if value is None else repr(value).encode(), None
 
 
 FEED: dict[str, Callable[..., list[Frame]]] = {"_all": _all, "_replacing": _changed, "_changed_rows": _told}

@@ -223,7 +223,7 @@ def sent(world: World, table: Table, ended: bool) -> list[str]:
 
 def _texts(world: World, path: str, version: int) -> dict[str, str | None]:
     sent = [as_sent(version, row) for row in world.lake.at(path, version).rows]
-    return {key: value for _, key, value, _ in sent}
+    return {key.decode(): None if value is None else value.decode() for _, key, value, _ in sent}
 
 
 def told(world: World) -> list[str]:
