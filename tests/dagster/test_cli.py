@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from dagster_project.cli import main
+from resources.embedded_registry import EmbeddedRegistry
 from resources.engine import Engine
 from resources.kafka import Kafka
 from spark.topology import Consumed, StreamsBuilder, Topology
@@ -224,12 +225,13 @@ def test_status_of_a_lake_without_servers_starts_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tidetable")
-def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kafka) -> None:
+def test_up_finds_servers_that_run(tidetable: Invoke, engine: Engine, kafka: Kafka, lake_root: Path) -> None:
     told = json.loads(tidetable("up", "--json").stdout)
     running = engine.running()
     assert running is not None
+    registry = EmbeddedRegistry(lake_root)  # it runs if a test before this one has asked for it
     servers = {"engine": f"sc://{running.address}", "broker": kafka.address, "cluster": kafka.cluster_id()}
-    assert told == servers | {"registry": None}
+    assert told == servers | {"registry": registry.url if registry.running() else None}
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,11 @@ SAYS = {
     },
     **{option: f"Invalid value for '{option}'" for option in ("--partition", "--offset", "--bytes")},
     "--host": "the read service needs a token",
-    **{name: "no schema registry is set" for name in ("TOPIC", "--key-subject", "--value-subject")},
+    # The second is said if a test before this one has started the registry of the lake.
+    **{
+        name: "no schema registry is set|has neither of the subjects"
+        for name in ("TOPIC", "--key-subject", "--value-subject")
+    },
 }
 """What the message says, for each of them; of names, `NO_NAME`."""
 
