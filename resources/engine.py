@@ -58,6 +58,9 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
     "spark.sql.shuffle.partitions": "2",  # 200 by default: most tasks would be empty
     "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is small
+    # 65,535 by default: the JVM does not compile a method of more than 8,000 bytes, and interprets it. Decoding Avro is
+    # one. Beyond this limit Spark generates smaller methods.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
@@ -67,6 +70,16 @@ QUICK = {
     "spark.sql.ui.retainedExecutions": "10",  # 1,000 by default, each with its plans' text, even without a UI
     "spark.ui.showConsoleProgress": "false",  # standard error goes to a file
     "spark.log.level": "WARN",  # INFO writes some hundred lines per step
+}
+
+LARGE = 256 << 20  # bytes that a query reads, from which on it is planned while it runs
+PARTITION = 16 << 20  # bytes of files for each partition of its shuffles, which is some 64 MB in memory
+PARTITIONS = 16  # for each core, at least: Spark makes fewer of them where they turn out small
+
+# Settings for queries that read much. With the two partitions of `QUICK`, one core sorts half of a large table.
+ADAPTIVE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",  # else it makes as many files as partitions
 }
 
 DELTA = {
@@ -154,6 +167,14 @@ class Engine:
                 raise
             PROVEN.add((self.remote, self.lakehouse))
         return session
+
+    def plan_for(self, session: SparkSession, size: int) -> None:
+        """Let a session plan queries that read so many bytes of files. A remote engine has settings of its own."""
+        if self.remote is None and size >= LARGE:
+            partitions = max(PARTITIONS * self.width, size // PARTITION)
+            for name, value in ADAPTIVE.items():
+                session.conf.set(name, value)
+            session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(partitions))
 
     def _answers(self) -> None:
         """Raise ServerFailed unless a Spark Connect server answers at the remote address.

@@ -20,7 +20,7 @@ from spark.engine.failing_row import find_failing_row
 from spark.engine.gate import known_result, passed
 from spark.engine.inputs.frame_cache import FrameCache, frame_cache
 from spark.engine.inputs.snapshot import DeltaSnapshot, version_of
-from spark.engine.inputs.span import BROADCAST_ROWS, InitialSpan
+from spark.engine.inputs.span import InitialSpan, can_be_broadcast
 from spark.engine.inputs.stream_time import Clock
 from spark.engine.log import commit, merge, replacement, table
 from spark.engine.log.definition import check_definition, check_landings, definition
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spark.engine.inputs.pin import Pins
     from spark.engine.log.position import Position
     from spark.engine.log.stored_table import State
-    from spark.engine.ports import Ports
+    from spark.engine.ports import Engine, Ports
     from spark.topology.topology import Table, Topology
 
 CAUSE = re.compile(r"^Caused by: \S+: (.*? SQLSTATE: (\w{5}))$", re.DOTALL | re.MULTILINE)
@@ -89,6 +89,7 @@ class Stepped:
 class Attempt:
     """One attempt at a table: its state before, and the position to commit with the snapshot to compute it at."""
 
+    engine: Engine
     session: SparkSession
     target: Table
     table: StoredTable
@@ -114,6 +115,11 @@ class Attempt:
     def initial_span(self) -> InitialSpan:
         """Return the span from empty inputs."""
         return InitialSpan(self.now, own=self.no_rows())
+
+    def plan_for_all_rows(self) -> None:
+        """Let the session plan queries that read the inputs and the table whole."""
+        tables = [self.table, *(self.now.table(name) for name in self.position.inputs)]
+        self.engine.plan_for(self.session, sum(table.size() for table in tables))
 
     def overtaken(self, state: State | None) -> bool:
         """Return whether another run has computed a table that did not exist in `state`, maybe beyond our pins."""
@@ -199,7 +205,10 @@ class Attempt:
         # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
         touched = replacement.touched(batch, self.row_key, merge.LITERALS)
         if touched is None:
-            return attempt._merged(F.broadcast(batch) if batch.count() <= BROADCAST_ROWS else batch)
+            if can_be_broadcast(batch.count(), self.table):
+                return attempt._merged(F.broadcast(batch))
+            self.plan_for_all_rows()
+            return attempt._merged(batch)
         if self.target.former_rows_read or not replacement.differ(touched, self.row_key, self.before.position.cut):
             return attempt._merged(F.broadcast(batch), touched)
         return attempt._replaced(batch, touched)
@@ -211,6 +220,7 @@ class Attempt:
         """
         if self._wider(rows) and self.widen(rows):
             return None
+        self.plan_for_all_rows()
         attempt, batch = self._gated(rows)
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():
@@ -343,7 +353,7 @@ def attempting(
         )
         with frame_cache(session) as cache:
             try:
-                yield Attempt(session, target, stored, state, position, now, cache, gate)
+                yield Attempt(ports.engine, session, target, stored, state, position, now, cache, gate)
             except PySparkException as error:
                 if _failed_expression(error) and (row := find_failing_row(session, target.plan, now)):
                     error.add_note(row)

@@ -31,6 +31,9 @@ class Engine(Protocol):
     def session(self) -> SparkSession:
         """Return a new session; the caller stops it."""
 
+    def plan_for(self, session: SparkSession, size: int) -> None:
+        """Let a session plan queries that read so many bytes of files. A new session plans for few."""
+
 
 class Lakehouse(Protocol):
     """The place of the tables."""

@@ -92,6 +92,8 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
     _check_inputs(was, attempt.position)
     before = replace(attempt.now, inputs=was.inputs, cut=was.cut)
     span = IncrementalSpan(before, attempt.now, attempt.cache, own=attempt.stored())
+    if not span.is_small:
+        attempt.plan_for_all_rows()
     advanced = advance(topology, attempt.target, span, attempt.clock, attempt.position.n)
     attempt, output = attempt.timed(advanced), advanced.output
     if output.frame is None:
@@ -106,6 +108,7 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
 def _first_step(topology: Topology, attempt: Attempt) -> Stepped | None:
     """Compute every key of a table for its first commit. None: another run committed it."""
     attempt = replace(attempt, position=replace(attempt.position, whole=True))
+    attempt.plan_for_all_rows()
     advanced = advance(topology, attempt.target, attempt.initial_span(), attempt.clock, attempt.position.n)
     attempt, rows = attempt.timed(advanced), advanced.output.frame
     assert rows is not None, "the first span has every row"

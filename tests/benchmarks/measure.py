@@ -19,11 +19,10 @@ from resources.engine import Engine
 from resources.kafka import Kafka
 from resources.lakehouse import Lakehouse
 from spark.engine.ports import Ports
+from tests.support.lake import NoEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
 
@@ -53,17 +52,6 @@ def row(
     if at_most is not None:
         limit, holds = f"<= {at_most:,g}", median <= at_most
     return Row(what, unit, median, min(values), max(values), len(values), limit, holds)
-
-
-@dataclass(frozen=True)
-class NoEngine:
-    """An engine that must not be needed."""
-
-    width = 2
-
-    def session(self) -> SparkSession:
-        """Fail."""
-        raise AssertionError("an idle tick opened an engine session")
 
 
 @dataclass(frozen=True)

@@ -348,6 +348,10 @@ class Reader:
         """The columns as JSON."""
         return '{"type": "struct", "fields": []}'
 
+    def get_add_actions(self) -> dict[str, list[int]]:
+        """No files: its rows are in memory."""
+        return {"size_bytes": [], "num_records": []}
+
     def transaction_version(self, app: str) -> int | None:
         """The greatest number of an application."""
         return self.log.versions[self.loaded].fences.get(app)

@@ -51,6 +51,9 @@ class Engine:
         """A session of the engine that runs now: a dead one is started again."""
         return cast("SparkSession", Session(self))
 
+    def plan_for(self, session: SparkSession, size: int) -> None:
+        """Nothing: there are no queries."""
+
     def die(self) -> None:
         """End, with all sessions."""
         self.lake.life += 1

@@ -247,3 +247,6 @@ class NoEngine:
     def session(self) -> SparkSession:
         """Fail."""
         raise AssertionError("an engine session was opened")
+
+    def plan_for(self, session: SparkSession, size: int) -> None:
+        """Nothing: there is no session."""

@@ -24,13 +24,24 @@ if TYPE_CHECKING:
 
     from spark.engine.inputs.frame_cache import FrameCache
     from spark.engine.inputs.snapshot import DeltaSnapshot
-    from spark.engine.log.stored_table import Commit
+    from spark.engine.log.stored_table import Commit, StoredTable
     from spark.engine.offsets import TopicOffsets
     from spark.topology.nodes import Node, Scan
 
-BROADCAST_ROWS = 50_000  # changed rows that are broadcast to every task at most: some 10 MB of wide rows
+# Changed rows that are broadcast to every task. Up to 50,000 always are, some 10 MB of wide rows. More than that are if
+# they have at most 16 MB in files, some 100 MB in memory.
+ALWAYS_BROADCAST = 50_000
+BROADCAST_ROWS = 250_000
+BROADCAST_BYTES = 16 << 20
 
 LARGE = 16 << 20  # bytes of a table from which on finding its files by literals costs less than reading all of them
+
+
+def can_be_broadcast(count: int, table: StoredTable) -> bool:
+    """Return whether so many rows of a table are so few that every task can have them."""
+    if count < ALWAYS_BROADCAST:
+        return True
+    return count < BROADCAST_ROWS and count * table.row_size() < BROADCAST_BYTES
 
 
 @dataclass(frozen=True)
@@ -55,13 +66,14 @@ class IncrementalSpan:
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether every input has less than `BROADCAST_ROWS` changed rows, so that they can be broadcast."""
-        counts = [
-            sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found)
+        """Whether the changed rows of every input are so few that they can be broadcast."""
+        counts = {
+            name: sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found)
             for name, found in self._changed.items()
             if not name.startswith(LANDING)
-        ]
-        return max([*counts, *(landed.records for landed in self._landed.values())], default=0) < BROADCAST_ROWS
+        }
+        counts |= {name: landed.records for name, landed in self._landed.items()}
+        return all(can_be_broadcast(count, self.after.table(name)) for name, count in counts.items())
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, cached if the span is small."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -175,6 +176,13 @@ class StoredTable:
         """Return how many bytes the files of the newest version have."""
         with delta_log.reading(self.path) as delta:
             return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+
+    def row_size(self) -> float:
+        """Return how many bytes a row of the newest version has in its files, on average; infinity if it is unknown."""
+        with delta_log.reading(self.path) as delta:
+            files = pa.table(delta.get_add_actions())
+        rows = files["num_records"].to_pylist()
+        return sum(files["size_bytes"].to_pylist()) / sum(rows) if any(rows) and None not in rows else math.inf
 
     def properties(self) -> dict[str, str]:
         """Return the table's properties at the newest version."""
