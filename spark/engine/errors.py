@@ -241,6 +241,14 @@ class RegistryRefused(EngineError):
     """
 
 
+class KeySchemaLost(EngineError):
+    """The registry no longer has the schema of a published topic's keys under the id that the keys have.
+
+    Restore the schema in the registry under that id, or publish to another topic, which begins with the whole table.
+    Nothing was sent.
+    """
+
+
 class SchemaMismatch(EngineError):
     """A topic's declaration does not fit the schemas of its registry.
 
