@@ -22,7 +22,7 @@ from resources.publisher import Publisher
 from resources.registry import Registry
 from spark.engine.errors import KeySchemaLost, PlanChanged, RegistryRefused, RegistryUnavailable
 from spark.engine.publish import publish
-from spark.engine.publishing.position import group, published_position
+from spark.engine.publishing.position import PublishedPosition, group, published_position
 from spark.engine.rebuild import rebuild
 from spark.serdes.framing import header_for, schema_id
 from spark.topology import Consumed, Produced, StreamsBuilder, TopologyError
@@ -340,6 +340,14 @@ def test_keys_without_a_schema_are_not_followed_by_keys_with_one(world: World) -
     world.arrive(kept, (1, {"amount": 2}))
     world.publish(kept)
     assert [(one.key, (one.value or b"")[:1]) for one in world.told()] == [(b"1", b"{"), (b"1", b"\0")]
+
+
+@pytest.mark.parametrize("number", [None, 7])
+def test_the_id_of_the_keys_is_in_the_position_and_in_the_headers_of_records(number: int | None) -> None:
+    at = PublishedPosition("id", "epoch", 3, 1, key_schema_id=number)
+    assert PublishedPosition.from_json(at.to_json()) == at
+    assert ("key_schema_id" in at.to_json()) == (number is not None)  # what knew no schemas can read one without
+    assert PublishedPosition.after_record(at.headers("t")) == replace(at, ordinal=2)
 
 
 def test_without_a_registry_nothing_is_sent(world: World) -> None:
