@@ -202,6 +202,14 @@ class RecordRefused(EngineError):
         self.headers = headers or {}
 
 
+class ColumnRefused(EngineError):
+    """A published table has a column of a type that the format of its topic cannot hold.
+
+    Only Spark knows the type, so the topology could be built. Cast or rename the column at the line that the message
+    names. Nothing was sent.
+    """
+
+
 class NotInQuarantine(EngineError):
     """A record that a command names is not in quarantine.
 

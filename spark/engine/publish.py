@@ -104,6 +104,7 @@ def publish(
             topic is unknown.
         PlanChanged: the table has another definition, or another key, than what was published.
         RecordRefused: the topic refuses the newest row of a key, or a record of a stream.
+        ColumnRefused: the format of the topic cannot hold a column.
         RegistryRefused: the registry refuses a schema of the records.
         KeySchemaLost: the registry does not have the schema of the topic's keys any more.
         RegistryUnavailable: the registry of the topic does not answer, or there is none.

@@ -20,12 +20,12 @@ from deltalake import DeltaTable, QueryBuilder
 from resources.process import free_port
 from resources.publisher import Publisher
 from resources.registry import Registry
-from spark.engine.errors import KeySchemaLost, PlanChanged, RegistryRefused, RegistryUnavailable
+from spark.engine.errors import ColumnRefused, KeySchemaLost, PlanChanged, RegistryRefused, RegistryUnavailable
 from spark.engine.publish import publish
 from spark.engine.publishing.position import PublishedPosition, group, published_position
 from spark.engine.rebuild import rebuild
 from spark.serdes.framing import header_for, schema_id
-from spark.topology import Consumed, Produced, StreamsBuilder, TopologyError
+from spark.topology import Consumed, Produced, StreamsBuilder
 from tests.support import lake
 from tests.support.lake import Record, received, send
 

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 
 from spark.engine.advance import identity
 from spark.engine.attempt import changes_lost, message
-from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.errors import ColumnRefused, InputChanged, PlanChanged
 from spark.engine.inputs.snapshot import feed, inserted, version_of
 from spark.operators.algebra import col, cols
 from spark.operators.order import micros
 from spark.serdes.serde import encoder
 from spark.topology.columns import WINDOW_BOUNDS, Column
-from spark.topology.errors import Place
+from spark.topology.errors import Place, TopologyError
 from spark.topology.formats import HEADERS, WITH_REGISTRY, WRITTEN_BY_TYPE
 from spark.topology.produced import check_published
 from spark.topology.sql.widening import is_wider
@@ -308,9 +308,11 @@ def remedy(target: Table) -> str:
 
 @contextmanager
 def feed_errors(name: str, target: Table) -> Iterator[None]:
-    """Raise Spark's errors about expired changes as `InputChanged`, with the name of the topic."""
+    """Raise errors of the engine: about expired changes, and about columns whose types only Spark knows."""
     try:
         yield
+    except TopologyError as error:
+        raise ColumnRefused(str(error)) from error
     except PySparkException as error:
         if not changes_lost(error):
             raise
