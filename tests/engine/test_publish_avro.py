@@ -367,7 +367,7 @@ def test_a_type_that_only_spark_knows_is_refused_before_a_record(world: World) -
     topology = world.topology("amount int", Produced.avro(), "map(amount, amount) AS m")
     world.arrive(topology, (1, {"amount": 1}))
     with pytest.raises(
-        TopologyError, match=r"view to topic .*: 'm' is map<int,int>, and the keys .*\n.*\n.*\n  at tests/"
+        ColumnRefused, match=r"view to topic .*: 'm' is map<int,int>, and the keys .*\n.*\n.*\n  at tests/"
     ):
         world.publish(topology)
     assert world.told() == []
