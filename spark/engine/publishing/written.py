@@ -90,7 +90,7 @@ class Written:
             return self.key_schema_id
         found = self._registry.schema(self.key_schema_id)
         if found is None or _shape(found) != _bare(parse(text)):
-            has = "does not have" if found is None else f"has another schema for: {found.text}"
+            has = "does not have" if found is None else f"has for another schema: {found.text}"
             raise KeySchemaLost(
                 f"topic {self.target.topic}: its keys have the schema id {self.key_schema_id}, which the registry "
                 f"{self._registry.address} {has}. The keys are written as {text}. Under another id they would go to "
