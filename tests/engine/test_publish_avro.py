@@ -20,7 +20,14 @@ from deltalake import DeltaTable, QueryBuilder
 from resources.process import free_port
 from resources.publisher import Publisher
 from resources.registry import Registry
-from spark.engine.errors import ColumnRefused, KeySchemaLost, PlanChanged, RegistryRefused, RegistryUnavailable
+from spark.engine.errors import (
+    ColumnRefused,
+    KeySchemaLost,
+    PlanChanged,
+    RecordRefused,
+    RegistryRefused,
+    RegistryUnavailable,
+)
 from spark.engine.publish import publish
 from spark.engine.publishing import position
 from spark.engine.publishing.position import PublishedPosition, group, published_position
@@ -367,3 +374,20 @@ def test_a_type_that_only_spark_knows_is_refused_before_a_record(fresh: World) -
     ):
         fresh.publish(topology)
     assert fresh.told() == []
+
+
+@pytest.mark.thorough
+def test_a_refused_record_is_named_by_its_bytes_and_left_out_once_the_row_was_corrected(world: World) -> None:
+    builder = StreamsBuilder(f"far-{world.items}", message_timestamp_after_max_ms=None)
+    shape = Consumed.json(key="id bigint", value="at bigint", timestamp="at")
+    builder.table(world.items, shape).to(world.sink, Produced.avro())
+    topology = builder.build()
+    world.arrive(topology, (1, {"at": 1_700_000_000_000}))
+    world.publish(topology)
+    world.arrive(topology, (7, {"at": 4_000_000_000_000}))
+    with pytest.raises(RecordRefused, match=r"refuses the record of key 0x00[0-9a-f]{8}0e of .*correct the row"):
+        world.publish(topology)
+    world.arrive(topology, (7, {"at": 1_700_000_000_001}))
+    done = world.publish(topology)
+    assert (done.records, done.left_out) == (1, 1)
+    assert sorted(world.read(), key=str) == [(1, {"at": 1_700_000_000_000}), (7, {"at": 1_700_000_000_001})]
