@@ -67,7 +67,7 @@ def published_spec(topology: Topology, table: Table) -> dg.AssetSpec:
         group_name="kafka",
         kinds={"kafka"},
         description=f"The Kafka topic `{table.topic}`: every change of {topology.name}.{table.name}, "
-        f"keyed, in the format `{table.produced.format}`.",
+        f"values in the format `{table.produced.format}`, keys in `{table.produced.key_format}`.",
         metadata=_line(table.line),
     )
 

@@ -202,6 +202,14 @@ class RecordRefused(EngineError):
         self.headers = headers or {}
 
 
+class ColumnRefused(EngineError):
+    """A published table has a column of a type that the format of its topic cannot hold.
+
+    Only Spark knows the type, so the topology could be built. Cast or rename the column at the line that the message
+    names. Nothing was sent.
+    """
+
+
 class NotInQuarantine(EngineError):
     """A record that a command names is not in quarantine.
 
@@ -238,6 +246,14 @@ class RegistryRefused(EngineError):
     """The schema registry refuses a schema: it is not valid, or is incompatible with the others of its subject.
 
     Change the columns as the compatibility of the subject allows, or change the compatibility there. Nothing was sent.
+    """
+
+
+class KeySchemaLost(EngineError):
+    """The registry no longer has the schema of a published topic's keys under the id that the keys have.
+
+    Restore the schema in the registry under that id, or publish to another topic, which begins with the whole table.
+    Nothing was sent.
     """
 
 

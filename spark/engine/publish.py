@@ -43,7 +43,10 @@ from spark.engine.publishing.position import (
     position_after,
     published_position,
 )
+from spark.engine.publishing.written import Written, needs_registry
 from spark.engine.unknown_values import derives, upstream
+from spark.serdes.framing import schema_id
+from spark.topology.formats import WITH_REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
@@ -101,6 +104,10 @@ def publish(
             topic is unknown.
         PlanChanged: the table has another definition, or another key, than what was published.
         RecordRefused: the topic refuses the newest row of a key, or a record of a stream.
+        ColumnRefused: the format of the topic cannot hold a column.
+        RegistryRefused: the registry refuses a schema of the records.
+        KeySchemaLost: the registry does not have the schema of the topic's keys any more.
+        RegistryUnavailable: the registry of the topic does not answer, or there is none.
         ValuesUnknown: rows that the table is computed from have values that no event of a Debezium topic has.
         NotCommitted: another publisher of the table fenced this one.
     """
@@ -166,11 +173,19 @@ def _published(
             first = ports.kafka.beginning_offsets([target.topic])[target.topic].offsets
             if not repeat:
                 _check_tail(topology, target, sent, [at for at in first if first[at] > 0 and at not in tail])
-        skips = 0 if sent is None else sent.skipped
+        skips, schema = (0, None) if sent is None else (sent.skipped, sent.key_schema_id)
         aim = PublishedPosition(
-            state.id, state.position.epoch, state.own, done=True, key=target.plan.key, at=now, skipped=skips
+            state.id,
+            state.position.epoch,
+            state.own,
+            done=True,
+            key=target.plan.key,
+            at=now,
+            skipped=skips,
+            key_schema_id=schema,
         )
         _check(table.name, target, sent, aim)
+        written = Written(ports, target, schema) if needs_registry(target) else None
         captured = derives(topology, target)
         if captured:
             _check_known(ports, topology, target, state)
@@ -181,10 +196,14 @@ def _published(
             opened(ports.engine) as session,
             feed_errors(table.name, target),
             frame_cache(session) as cache,
-            # Closed before the session, because the rest of a result cannot be fetched after it.
-            closing(_records(Feed(cache, table, target, state.version, at_once=captured), sent, aim)) as records,
         ):
-            done = _sending(publisher, table.name, records, sent, aim, say, left_out, skipped)
+            feed = Feed(cache, table, target, state.version, captured, written)
+            if written is not None:
+                feed.register()
+                aim = replace(aim, key_schema_id=written.key_schema_id)
+            # Closed before the session, because the rest of a result cannot be fetched after it.
+            with closing(_records(feed, sent, aim)) as records:
+                done = _sending(publisher, table.name, records, sent, aim, say, left_out, skipped)
     return replace(done, topic=target.topic)
 
 
@@ -239,6 +258,13 @@ def _check(name: str, target: Table, sent: PublishedPosition | None, aim: Publis
             f"topic {target.topic} holds version {sent.version} of a {name} that is no longer there: it was dropped "
             f"and created again, or an older copy was put in its place. {remedy(target)}"
         )
+    with_schema = target.produced.key_format in WITH_REGISTRY
+    if with_schema != (sent.key_schema_id is not None):
+        has = "without a schema" if with_schema else f"by the schema {sent.key_schema_id} of a registry"
+        raise PlanChanged(
+            f"topic {target.topic} has keys of {name} {has}, and key_format is {target.produced.key_format} now: the "
+            f"same keys would have other bytes. {remedy(target)}"
+        )
     if sent.key not in ((), aim.key):
         raise PlanChanged(
             f"topic {target.topic} holds {name} by its key {', '.join(sent.key)}, which is {', '.join(aim.key)} now. "
@@ -291,7 +317,8 @@ def _place(refused: RecordRefused) -> Place | None:
 
 def _named(topology: Topology, target: Table, refused: RecordRefused, place: Place | None) -> str:
     """Return a message: which record a topic refuses, and why."""
-    key = None if refused.key is None else refused.key.decode(errors="backslashreplace")
+    is_text = target.produced.key_format not in WITH_REGISTRY
+    key = refused.key and (refused.key.decode(errors="backslashreplace") if is_text else f"0x{refused.key.hex()}")
     of = f"the record of key {key}" if key is not None else "a record" if place is None else "a record without a key"
     at = f", number {place[1]} in version {place[0]}" if place is not None and target.plan.is_stream else ""
     return f"topic {target.topic} refuses {of}{at} of {topology.name}/{target.name}: {refused}"
@@ -314,7 +341,10 @@ def _superseded(ports: Ports, topology: Topology, target: Table, refused: Record
         return False
     table = StoredTable.of(ports.lakehouse, topology.name, target.name)
     with opened(ports.engine) as session, feed_errors(table.name, target), frame_cache(session) as cache:
-        return Feed(cache, table, target, table.version()).has_other(refused.key, place[0])
+        of_key = schema_id(refused.key) if target.produced.key_format in WITH_REGISTRY else None
+        written = Written(ports, target, of_key) if needs_registry(target) else None
+        feed = Feed(cache, table, target, table.version(), written=written)
+        return feed.has_other(refused.key, place[0])
 
 
 def _records(feed: Feed, sent: PublishedPosition | None, aim: PublishedPosition) -> Generator[Record | None]:

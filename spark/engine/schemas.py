@@ -65,11 +65,19 @@ def registry_of(ports: Ports, source: Source) -> Registry:
     Raises:
         RegistryUnavailable: there is none.
     """
-    url = source.consumed.registry
+    return registry_at(ports, source.consumed.registry, f"topic {source.topic} is in {source.consumed.format}")
+
+
+def registry_at(ports: Ports, url: str | None, what: str) -> Registry:
+    """The registry at a URL, or that of the settings; `what` needs it.
+
+    Raises:
+        RegistryUnavailable: there is none.
+    """
     if ports.registry is None:
         raise RegistryUnavailable(
-            f"topic {source.topic} is in {source.consumed.format}, whose schemas are in a registry, and none is set: "
-            "set TIDETABLE_SCHEMA_REGISTRY_URL, or start one of the lake's own: tidetable up --registry"
+            f"{what}, whose schemas are in a registry, and none is set: set TIDETABLE_SCHEMA_REGISTRY_URL, or start "
+            "one of the lake's own: tidetable up --registry"
         )
     return ports.registry if url is None else ports.registry.at(url)
 

@@ -26,6 +26,11 @@ def header_for(schema_id: int) -> bytes:
     return b"\0" + schema_id.to_bytes(HEADER - 1, "big")
 
 
+def schema_id(framed: bytes) -> int:
+    """The id of the schema that framed bytes name."""
+    return int.from_bytes(framed[1:HEADER], "big")
+
+
 def header_of(raw: Expression) -> Expression:
     """The header of framed bytes."""
     return F.substring(raw, F.lit(1), F.lit(HEADER))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
-    from spark.serdes.schemas import Schemas
+    from spark.serdes.schemas import Schemas, Writing
     from spark.topology.columns import Column
 
 CORRUPT = "_corrupt"
@@ -384,7 +384,11 @@ def _reason(what: str, columns: tuple[Column, ...]) -> Expression:
     return F.lit(f"{what} ({declared})")
 
 
-def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
+def encode_key(
+    rows: DataFrame,
+    key: tuple[str, ...],
+    writing: Writing | None = None,  # noqa: ARG001  # of formats with a registry
+) -> Expression:
     """A row's key as JSON text; null if every column of it is null."""
     if len(key) > 1 or rows.schema[key[0]].dataType.typeName() == "binary":  # a bare scalar decodes as plain text
         return F.when(F.greatest(*(F.col(quoted(name)).isNotNull() for name in key), F.lit(False)), _encoded(key))
@@ -392,7 +396,11 @@ def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
     return F.when(F.col(quoted(key[0])).isNotNull(), F.substring(array, F.lit(2), F.length(array) - 2))
 
 
-def encode_value(rows: DataFrame, columns: tuple[str, ...]) -> Expression:  # noqa: ARG001  # as every serde
+def encode_value(
+    rows: DataFrame,  # noqa: ARG001  # as every serde
+    columns: tuple[str, ...],
+    writing: Writing | None = None,  # noqa: ARG001  # of formats with a registry
+) -> Expression:
     """A row's value as JSON text; never null."""
     return _encoded(columns) if columns else F.lit("{}")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
-    from spark.serdes.schemas import Schemas
+    from spark.serdes.schemas import Schemas, Writing
     from spark.topology.columns import Column
 
 PACKED: Final = {
@@ -107,12 +107,20 @@ def _floating(kind: str, bits: Expression, size: int) -> Expression:
     return (F.when(bits < 0, -1.0).otherwise(1.0) * size_of).cast(kind)
 
 
-def encode_key(rows: DataFrame, key: tuple[str, ...]) -> Expression:
+def encode_key(
+    rows: DataFrame,
+    key: tuple[str, ...],
+    writing: Writing | None = None,  # noqa: ARG001  # of formats with a registry
+) -> Expression:
     """The bytes of a row's key; null for null."""
     return _encoded(rows, key)
 
 
-def encode_value(rows: DataFrame, columns: tuple[str, ...]) -> Expression:
+def encode_value(
+    rows: DataFrame,
+    columns: tuple[str, ...],
+    writing: Writing | None = None,  # noqa: ARG001  # of formats with a registry
+) -> Expression:
     """The bytes of a row's value; an error of the query for null, which would be a tombstone."""
     [name] = columns
     why = f"{name} is null, and without a value a record is a tombstone: leave such rows out with a filter"

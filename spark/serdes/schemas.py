@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from spark.serdes.part import Part
+
+if TYPE_CHECKING:
+    from spark.topology.columns import Column
 
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
 """The names that registries give to the formats of schemas."""
@@ -21,6 +24,18 @@ class Schema:
     kind: SchemaKind
     text: str
     references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The schema by which a key or a value is written: its id in the registry, its text, and the columns that it has.
+
+    The id is 0, which is none of a registry, of what is only compared with other values, and never sent.
+    """
+
+    id: int
+    text: str
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True)

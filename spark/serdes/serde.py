@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark.serdes import avro, json, json_schema, kafka
+from spark.serdes import avro, avro_writing, json, json_schema, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark.serdes.part import Part
-    from spark.serdes.schemas import Schemas
+    from spark.serdes.schemas import Schemas, Writing
     from spark.topology.columns import Column
 
 
@@ -39,14 +39,21 @@ class Decoder(Protocol):
         """
 
 
-class Serde(Decoder, Protocol):
-    """A format of keys and values that are read and written."""
+class Encoder(Protocol):
+    """A format of keys and values that are written. A module implements it with its functions.
 
-    def encode_key(self, rows: DataFrame, key: tuple[str, ...]) -> Expression:
+    `writing` is the schema of a registry by which they are written; formats without a registry do not need it.
+    """
+
+    def encode_key(self, rows: DataFrame, key: tuple[str, ...], writing: Writing | None = None) -> Expression:
         """The key of each row, as a string or binary column; null if every column of the key is null."""
 
-    def encode_value(self, rows: DataFrame, columns: tuple[str, ...]) -> Expression:
+    def encode_value(self, rows: DataFrame, columns: tuple[str, ...], writing: Writing | None = None) -> Expression:
         """The value of each row, with its columns by name, as a string or binary column; never null."""
+
+
+class Serde(Decoder, Encoder, Protocol):
+    """A format of keys and values that are read and written, also by tests without a registry."""
 
     def to_bytes(self, part: object, columns: tuple[Column, ...]) -> bytes:
         """A key or a value of these columns as bytes, from a Python value that a test pipes.
@@ -61,7 +68,10 @@ class Serde(Decoder, Protocol):
 
 
 SERDES: Final[Mapping[str, Serde]] = {"json": json, "kafka": kafka}
-"""Formats that are read and written, by the name that `Consumed` and `Produced` hold."""
+"""Formats that are read and written without a registry, by the name that `Consumed` and `Produced` hold."""
+
+ENCODERS: Final[Mapping[str, Encoder]] = {**SERDES, "avro": avro_writing}
+"""Formats that are written, by the name that `Produced` holds."""
 
 DECODERS: Final[Mapping[str, Decoder]] = {**SERDES, "avro": avro, "json_schema": json_schema}
 """Formats that are read, by the name that `Consumed` holds."""
@@ -76,10 +86,19 @@ def decoder(name: str) -> Decoder:
     return DECODERS[name]
 
 
-def serde(name: str) -> Serde:
-    """The serde of a format.
+def encoder(name: str) -> Encoder:
+    """The encoder of a format.
 
     Raises:
-        KeyError: no serde has this name. `Produced` accepts only names that exist.
+        KeyError: no encoder has this name. `Produced` accepts only names that exist.
+    """
+    return ENCODERS[name]
+
+
+def serde(name: str) -> Serde:
+    """The serde of a format without a registry.
+
+    Raises:
+        KeyError: no serde has this name.
     """
     return SERDES[name]

@@ -13,12 +13,11 @@ from pyspark.sql.utils import is_remote
 
 from spark.serdes.serde import serde
 from spark.testing.rows import Rows
-from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable
+from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable, without_registry
 from spark.testing.steps import Counted
 from spark.testing.surely import surely_decodes
 from spark.testing.topics import TestInputTopic, TestOutputTopic, duration
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
-from spark.topology.formats import FRAMED
 from spark.topology.nodes import Latest, Records, Scan
 from spark.topology.topology import Consumed, Source, Table
 
@@ -42,7 +41,8 @@ class TopologyTestDriver:
     A batch is what one step of a table reads: "each" record alone, "all" records piped since the last read, or a
     number of records. The content of a topology's tables must not depend on it.
 
-    A topic in Avro or JSON Schema is piped as one in JSON with the same columns: a test needs no schema registry.
+    A topic in Avro or JSON Schema is piped, and read, as one in JSON with the same columns: a test needs no schema
+    registry.
 
     A read-only table is piped as a topic of its name is: a value is the new row of its key, and None deletes it.
 
@@ -367,14 +367,8 @@ def _with_leaders(topology: Topology) -> Topology:
         records = Records(Scan(source.landing, scan.key, scan.columns, appended=True))
         sources.append(source)
         tables.append(Table(scan.table, Latest(records), line=leader.line))
-    piped = (replace(source, consumed=_without_registry(source.consumed)) for source in topology.sources)
+    piped = (replace(source, consumed=without_registry(source.consumed)) for source in topology.sources)
     return replace(topology, sources=(*sources, *piped), tables=(*tables, *topology.tables))
-
-
-def _without_registry(consumed: Consumed) -> Consumed:
-    """The declaration in JSON instead of formats that need a registry: tests have none, and pipe columns."""
-    format_, key_format = ("json" if one in FRAMED else one for one in (consumed.format, consumed.key_format))
-    return replace(consumed, format=format_, key_format=key_format, registry=None)
 
 
 def _own_session() -> SparkSession:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby, repeat
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -30,7 +30,11 @@ from spark.testing.steps import (
 from spark.testing.topics import TestRecord
 from spark.testing.worlds import Change, Frames, Moved, Stored, Worlds, by_world, frame_of, micros, unmarked
 from spark.topology.columns import Column
+from spark.topology.consumed import Consumed
+from spark.topology.errors import Place
+from spark.topology.formats import FRAMED
 from spark.topology.nodes import StreamJoin, Window
+from spark.topology.produced import Produced, check_published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +43,9 @@ if TYPE_CHECKING:
 
     from spark.testing.worlds import Emitted, Key, Row
     from spark.topology.columns import Line
-    from spark.topology.errors import Place
     from spark.topology.topology import Source, Table, Topology
+
+Declared = TypeVar("Declared", Consumed, Produced)
 
 KAFKA = (
     StructType()
@@ -276,6 +281,8 @@ def sent(
     if not found:
         return
     table, schema = topology.table(name), StructType(list(tables[name].schema.fields))
+    declared = table.produced
+    table = replace(table, produced=without_registry(declared))
     names = {column.name for column in table.plan.columns}
     schema.add("_number", "long").add("_after", "boolean")
     sides = [
@@ -285,6 +292,7 @@ def sent(
         if row is not None
     ]
     held = [Column(one.name, one.dataType.simpleString()) for one in schema if one.name in names]
+    check_published(declared, table.plan.key, tuple(held), Place(f"{name} to topic {table.topic}", table.line))
     keys = tuple(column for column in held if column.name in table.plan.key)
     columns = keys, tuple(one for one in held if one not in keys and one.name != table.produced.headers)
     with quick(session, topology):
@@ -301,6 +309,12 @@ def sent(
             }
             headers |= place.headers(f"{topology.name}/{name}")
             yield TestRecord.of(table.produced, columns, (as_bytes(key), as_bytes(value)), at, headers)
+
+
+def without_registry(declared: Declared) -> Declared:
+    """The declaration in JSON instead of formats that need a registry: tests have none, and pipe and read columns."""
+    format_, key_format = ("json" if one in FRAMED else one for one in (declared.format, declared.key_format))
+    return replace(declared, format=format_, key_format=key_format, registry=None)
 
 
 def as_bytes(part: bytearray | None) -> bytes | None:

@@ -10,7 +10,7 @@ from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import HEADERS, check_held, check_key_format
+from spark.topology.formats import HEADERS, check_held, check_key_format, check_registry
 from spark.topology.sql.ddl import legal_name, parse_columns
 from spark.topology.sql.expressions import column_named
 
@@ -21,8 +21,6 @@ _NO_EQUALITY = re.compile(r"(?<![^:<,])(?:variant(?![^,>])|map<)")  # as types, 
 _EVENT_TIMES = ("timestamp", "timestamp_ntz", "date", "bigint")
 _DEBEZIUM_FORMATS: Final = ("json", "json_with_schemas", "avro")
 _TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
-
-_URL = re.compile(r"https?://[^/:@\s]+(:\d{1,5})?(/[^@\s]*)?")
 
 
 @checks_calls
@@ -109,8 +107,7 @@ class Consumed:
         """
         place = Place("Consumed.avro", user_line())
         consumed = _declared("avro", key, value, timestamp, key_format, place, headers)
-        check_registry(registry, place)
-        return replace(consumed, registry=registry)
+        return replace(consumed, registry=check_registry(registry, place))
 
     @staticmethod
     def json_schema(
@@ -261,13 +258,6 @@ def _declared(
     if headers is not None and column_named(legal_name(headers, place), keys + only_value) is not None:
         raise place.mistake(f"{headers!r} is already a column", "choose another name for the headers")
     return Consumed(format_, keys, only_value, time, again, of_key, headers=headers)
-
-
-def check_registry(registry: object, place: Place) -> None:
-    """Refuse what is no URL of a registry, and a URL with credentials."""
-    if registry is not None and (not isinstance(registry, str) or _URL.fullmatch(registry) is None):
-        do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
-        raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:

@@ -132,7 +132,9 @@ def _explained(table: Table, sources: tuple[Source, ...], settings: Settings, le
     if not settings.ansi and not table.plan.is_decoded_topic:
         lines.append("  an expression that fails is: null")
     if table.topic is not None:
-        lines.append(f"  published to: topic {table.topic}")
+        formats = (table.produced.format, table.produced.key_format)
+        words = "" if formats == ("json", "json") else f", values in {formats[0]}, keys in {formats[1]}"
+        lines.append(f"  published to: topic {table.topic}{words}")
     return lines + [f"  a change of {scan.table} costs: {words}" for scan, words in dict.fromkeys(table.plan.costs)]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from spark.topology.avro_schema import check_avro
 from spark.topology.columns import Column
 from spark.topology.errors import Place, did_you_mean
 
@@ -25,12 +27,16 @@ HEADERS: Final = "array<struct<key:string,value:binary>>"
 KEY_FORMATS: Final = ("avro", "json", "json_schema", "kafka")
 """What `key_format=` of `Consumed` may name."""
 
-WRITTEN_KEY_FORMATS: Final = ("json", "kafka")
+WRITTEN_KEY_FORMATS: Final = ("avro", "json", "kafka")
 """What `key_format=` of `Produced` may name."""
 
+_URL = re.compile(r"https?://[^/:@\s]+(:\d{1,5})?(/[^@\s]*)?")
 
 WITH_REGISTRY: Final = ("avro",)
 """Formats whose records are read by a schema of a registry."""
+
+WRITTEN_BY_TYPE: Final = frozenset({"avro", "kafka"})
+"""Formats whose bytes depend on the types of the columns."""
 
 FRAMED: Final = (*WITH_REGISTRY, "json_schema")
 """Formats whose records name a schema of a registry."""
@@ -48,6 +54,20 @@ def check_key_format(name: object, place: Place, names: tuple[str, ...] = KEY_FO
         near = did_you_mean(name, list(names)) if isinstance(name, str) else ""
         raise place.mistake(f"key_format is {name!r}", f"write {known}{near}")
     return name
+
+
+def check_registry(url: object, place: Place) -> str | None:
+    """The URL of a registry, or None.
+
+    Raises:
+        TopologyError: it is no URL, or has credentials.
+    """
+    if url is None:
+        return None
+    if not isinstance(url, str) or _URL.fullmatch(url) is None:
+        do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
+        raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
+    return url
 
 
 def check_held(format_: str, part: str, columns: tuple[Column, ...], place: Place) -> None:
@@ -70,12 +90,13 @@ def check_written(format_: str, part: str, columns: tuple[Column, ...], place: P
     Raises:
         TopologyError: they cannot.
     """
-    if format_ != "kafka":
-        return
-    _check_one_column(part, columns, place)
-    if columns[0].type in ("float", "double"):
-        what = f"the column {columns[0].name!r} is {columns[0].type}, of which Spark cannot write the bytes"
-        raise place.mistake(what, "publish it as JSON, or as a string")
+    if format_ == "avro":
+        check_avro(part, columns, place)
+    if format_ == "kafka":
+        _check_one_column(part, columns, place)
+        if columns[0].type in ("float", "double"):
+            what = f"the column {columns[0].name!r} is {columns[0].type}, of which Spark cannot write the bytes"
+            raise place.mistake(what, "publish it as JSON, or as a string")
 
 
 def _check_no_variant(columns: tuple[Column, ...], place: Place) -> None:

@@ -218,7 +218,7 @@ MISTAKES: list[tuple[Act, str]] = [
         lambda shop: shop.orders.to("there", Produced.json(headers="trace")),
         "the headers 'trace' are not a column\n",
     ),
-    (lambda _: Produced.json(key_format="text"), 'key_format is \'text\'\n  write "json" or "kafka"\n'),
+    (lambda _: Produced.json(key_format="text"), 'key_format is \'text\'\n  write "avro", "json" or "kafka"\n'),
     (
         lambda shop: shop.orders.to("there", Produced.kafka()),
         "the value has 3 columns, and what Kafka's own serializers write is one value\n",

@@ -56,7 +56,10 @@ def test_plain_data_reads_like_the_plan() -> None:
         },
         "followed": False,
         "topic": None,
-        "produced": {"is": "produced", "format": "json", "key_format": "json", "headers": None},
+        "produced": {
+            **{"is": "produced", "format": "json", "key_format": "json", "headers": None},
+            **{"name": None, "subject_name_strategy": "topic", "registry": None},
+        },
         "former_rows_read": False,
     }
 

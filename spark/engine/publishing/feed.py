@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Window
@@ -14,15 +14,16 @@ from pyspark.sql import functions as F
 
 from spark.engine.advance import identity
 from spark.engine.attempt import changes_lost, message
-from spark.engine.errors import InputChanged, PlanChanged
+from spark.engine.errors import ColumnRefused, InputChanged, PlanChanged
 from spark.engine.inputs.snapshot import feed, inserted, version_of
 from spark.operators.algebra import col, cols
 from spark.operators.order import micros
-from spark.serdes.serde import serde
+from spark.serdes.serde import encoder
 from spark.topology.columns import WINDOW_BOUNDS, Column
-from spark.topology.errors import Place
-from spark.topology.formats import HEADERS
+from spark.topology.errors import Place, TopologyError
+from spark.topology.formats import HEADERS, WITH_REGISTRY, WRITTEN_BY_TYPE
 from spark.topology.produced import check_published
+from spark.topology.sql.widening import is_wider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,12 +35,30 @@ if TYPE_CHECKING:
     from spark.engine.inputs.frame_cache import FrameCache
     from spark.engine.log.stored_table import ChangedVersion, StoredTable
     from spark.engine.publishing.position import PublishedPosition
+    from spark.serdes.part import Part
+    from spark.serdes.schemas import Writing
     from spark.topology.topology import Table
 
 PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
 
+PROLEPTIC = "spark.sql.avro.datetimeRebaseModeInWrite", "CORRECTED"
+"""Dates before 1582 are written as they are, also where a cluster is set to shift them for old versions of Spark."""
+
+WritingOf = Callable[["Part", tuple[Column, ...]], "Writing | None"]
+"""The schema by which a part with some columns is written; None for a format without a registry."""
+
 Pages = Callable[[], list["DataFrame"]]
 """Computes frames of (version, key, value, timestamp in milliseconds), ordered, to be fetched one after the other."""
+
+
+class Registered(Protocol):
+    """The schemas of a topic in a registry."""
+
+    def registered(self, part: Part, columns: tuple[Column, ...]) -> Writing | None:
+        """Return the schema of what is sent."""
+
+    def compared(self, part: Part, columns: tuple[Column, ...]) -> Writing | None:
+        """Return the schema of what is only compared with what is sent."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,7 @@ class Feed:
     """The changes of a stored table, by version, up to the version `newest`.
 
     With `at_once` several versions that a topic lacks are one change: the earlier ones may have had nulls for values
-    that were unknown then.
+    that were unknown then. `written` are the schemas of a topic whose records name them.
     """
 
     cache: FrameCache
@@ -55,6 +74,12 @@ class Feed:
     target: Table
     newest: int
     at_once: bool = False
+    written: Registered | None = None
+
+    def register(self) -> None:
+        """Register the schemas of the present columns, so that a registry that refuses them does before a record."""
+        self.cache.session.conf.set(*PROLEPTIC)
+        self._encoded(self._at(self.newest), self.newest, F.lit(True))
 
     def missing(self, sent: PublishedPosition | None, until: int) -> Iterator[tuple[Pages, bool]]:
         """Yield what a topic lacks, in order: pages, and whether they have all rows of a version, not only changes."""
@@ -79,20 +104,20 @@ class Feed:
     def has_other(self, key: bytes, version: int) -> bool:
         """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
         was, now = (
-            encoded(self.target, self._at(at), at, F.lit(True)).where(F.col("_row.key") == F.lit(key)).select("_row")
+            self._compared(self._at(at), at, F.lit(True)).where(F.col("_row.key") == F.lit(key)).select("_row")
             for at in (version, self.newest)
         )
         return was.collect() != now.collect()
 
     def _all(self, version: int) -> list[DataFrame]:
-        return self._paged(ordered(self.target, encoded(self.target, self._at(version), version, F.lit(True))))
+        return self._paged(ordered(self.target, self._encoded(self._at(version), version, F.lit(True))))
 
     def _replacing(self, version: int, begun: bool) -> list[DataFrame]:
         return self._paged(ordered(self.target, net(self.target, self._difference(version, begun))))
 
     def _between(self, since: int, until: int) -> list[DataFrame]:
-        sides = ((since, F.lit(False)), (until, F.lit(True)))
-        was, now = (encoded(self.target, self._at(at), until, new) for at, new in sides)
+        was = self._compared(self._at(since), until, F.lit(False))
+        now = self._encoded(self._at(until), until, F.lit(True))
         return self._paged(ordered(self.target, net(self.target, was.unionByName(now))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
@@ -103,7 +128,7 @@ class Feed:
     def _changes(self, versions: list[ChangedVersion]) -> DataFrame:
         """Return one row for every key and version that changed it, as `net` does."""
         changes = feed(self.cache.session, self.table, versions[0].version, versions[-1].version)
-        return net(self.target, encoded(self.target, changes, F.col("_commit_version"), inserted()))
+        return net(self.target, self._encoded(changes, F.col("_commit_version"), inserted()))
 
     def _changed(self, since: int) -> list[ChangedVersion]:
         try:
@@ -131,11 +156,38 @@ class Feed:
                 f"{self.target.topic} has records of the former one. {remedy(self.target)}"
             )
         own = _own_columns(after.schema) if begun else None
-        sides = (
-            encoded(self.target, before, version, F.lit(False), own),
-            encoded(self.target, after, version, F.lit(True), own),
-        )
-        return sides[0].unionByName(sides[1])
+        was = self._compared(before, version, F.lit(False), own)
+        return was.unionByName(self._encoded(after, version, F.lit(True), own))
+
+    @cached_property
+    def _columns(self) -> dict[str, DataType | str] | None:
+        """The present columns, type by name, for schemas; None without these."""
+        if self.written is None:
+            return None
+        types = dict(self._at(self.newest).dtypes)
+        return {column.name: column.type or types[column.name] for column in self.target.plan.columns}
+
+    def _encoded(
+        self,
+        rows: DataFrame,
+        version: Expression | int,
+        new: Expression,
+        columns: Mapping[str, DataType | str] | None = None,
+    ) -> DataFrame:
+        """Return rows that may be sent: see `encoded`."""
+        writing = _no_schema if self.written is None else self.written.registered
+        return encoded(self.target, rows, version, new, columns or self._columns, writing)
+
+    def _compared(
+        self,
+        rows: DataFrame,
+        version: Expression | int,
+        new: Expression,
+        columns: Mapping[str, DataType | str] | None = None,
+    ) -> DataFrame:
+        """Return rows that are only compared with those that may be sent: see `encoded`."""
+        writing = _no_schema if self.written is None else self.written.compared
+        return encoded(self.target, rows, version, new, columns or self._columns, writing)
 
     def _paged(self, rows: DataFrame) -> list[DataFrame]:
         """Compute ordered rows once, and return them as frames of at most `PAGE` rows each."""
@@ -153,18 +205,25 @@ class Feed:
         return [numbered.where(number.between(*page)).orderBy(number).drop("_number") for page in pages]
 
 
+def _no_schema(part: Part, columns: tuple[Column, ...]) -> None:
+    """Return no schema: the topic's records name none."""
+
+
 def encoded(
     target: Table,
     rows: DataFrame,
     version: Expression | int,
     new: Expression,
     columns: Mapping[str, DataType | str] | None = None,
+    writing: WritingOf = _no_schema,
 ) -> DataFrame:
     """Return rows of a table encoded as in its topic.
 
     Columns: `_version`; `_new`, true for a row after the change of the version, false for one before; `_row`, a
     struct of `key`, `value`, `at` (milliseconds since 1970) and `headers` (if they are published); the table's
     identity; for a stream `_batch` and `_reached`. `columns` (type by name) replace the present columns of the plan.
+    `writing` gives the schemas by which key and value are written. A column of rows from before it was widened is
+    written by the wider type, so that its values are no changes.
     """
     plan = target.plan
     columns = columns or {column.name: column.type or "string" for column in plan.columns}
@@ -174,20 +233,31 @@ def encoded(
     # A version from before the table gained a column lacks it.
     later = {name: F.lit(None).cast(kind) for name, kind in columns.items() if name not in rows.columns}
     rows = rows.withColumns({"_version": F.lit(version).cast("bigint"), "_new": new, **later})
-    # Of some expressions only Spark knows the type.
-    if "kafka" in (produced.format, produced.key_format) or produced.headers is not None:
+    held: dict[str, Column] = {}
+    if not WRITTEN_BY_TYPE.isdisjoint((produced.format, produced.key_format)) or produced.headers is not None:
+        # Of some expressions only Spark knows the type.
         types, place = dict(rows.dtypes), Place(f"{target.name} to topic {target.topic}", target.line)
-        check_published(produced, plan.key, tuple(Column(name, types[name]) for name in columns), place)
-    value = serde(produced.format).encode_value(rows, values)
+        by_schema = not {produced.format, produced.key_format}.isdisjoint(WITH_REGISTRY)
+        kinds = {name: _wider(types[name], kind) if by_schema else types[name] for name, kind in columns.items()}
+        held = {name: Column(name, kind) for name, kind in kinds.items()}
+        check_published(produced, plan.key, tuple(held.values()), place)
+    of_key, of_value = (tuple(held[name] for name in names if name in held) for names in (plan.key, values))
+    value = encoder(produced.format).encode_value(rows, values, writing("value", of_value))
     if plan.is_stream:
         value = F.when(~F.col("_deleted"), value)
         by_arrival = Window.partitionBy("_version", "_batch", "_topic", "_partition").orderBy("_offset", "_ordinal")
         reached = F.coalesce("_reached", micros())
         rows = rows.withColumn("_reached", F.max(reached).over(by_arrival.rowsBetween(Window.unboundedPreceding, 0)))
-    key = serde(produced.key_format).encode_key(rows, plan.key)
+    key = encoder(produced.key_format).encode_key(rows, plan.key, writing("key", of_key))
     headers = [] if produced.headers is None else [col(produced.headers).alias("headers")]
     row = F.struct(key.cast("binary").alias("key"), value.cast("binary").alias("value"), at.alias("at"), *headers)
     return rows.select("_version", "_new", row.alias("_row"), *cols(identity(plan)), *_placed(target))
+
+
+def _wider(stored: str, wanted: DataType | str) -> str:
+    """Return the wanted type if it is wider than the stored one, which else stays as it is."""
+    kind = wanted if isinstance(wanted, str) else wanted.simpleString()
+    return kind if is_wider(kind, stored) else stored
 
 
 def net(target: Table, changes: DataFrame) -> DataFrame:
@@ -238,9 +308,11 @@ def remedy(target: Table) -> str:
 
 @contextmanager
 def feed_errors(name: str, target: Table) -> Iterator[None]:
-    """Raise Spark's errors about expired changes as `InputChanged`, with the name of the topic."""
+    """Raise errors of the engine: about expired changes, and about columns whose types only Spark knows."""
     try:
         yield
+    except TopologyError as error:
+        raise ColumnRefused(str(error)) from error
     except PySparkException as error:
         if not changes_lost(error):
             raise

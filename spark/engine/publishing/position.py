@@ -29,6 +29,7 @@ class PublishedPosition:
     `id` is the Delta table's, `key` its key columns (empty: unknown). `whole`: the topic began with this version, so
     its records are all rows, not only those that changed. `at` is the time when the position was committed, in
     milliseconds since 1970. `skipped` counts the records that the topic refused, and that `skip_refused` left out.
+    `key_schema_id` is the id, in a registry, of the schema by which the topic's keys are written; None without one.
     """
 
     id: str
@@ -40,10 +41,18 @@ class PublishedPosition:
     key: tuple[str, ...] = ()
     at: int = field(default=0, compare=False)
     skipped: int = 0
+    key_schema_id: int | None = None
 
     def to_json(self) -> str:
-        """Return the JSON that an offset's metadata holds."""
-        return json.dumps({"tidetable": 1, **asdict(self)}, separators=(",", ":"))
+        """Return the JSON that an offset's metadata holds.
+
+        A position without a schema is as versions wrote it that know none. They fail on one with a schema, which they
+        would lose.
+        """
+        fields = asdict(self)
+        if self.key_schema_id is None:
+            del fields["key_schema_id"]
+        return json.dumps({"tidetable": 1, **fields}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> PublishedPosition | None:
@@ -61,6 +70,7 @@ class PublishedPosition:
         headers |= {"version": str(self.version), "ordinal": str(self.ordinal)}
         headers |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
         headers |= {"skipped": str(self.skipped)} if self.skipped else {}
+        headers |= {} if self.key_schema_id is None else {"key_schema_id": str(self.key_schema_id)}
         return {f"{HEADER}{name}": text for name, text in headers.items()}
 
     @staticmethod
@@ -68,8 +78,16 @@ class PublishedPosition:
         """Return the position directly after a record with these headers."""
         record = {name.removeprefix(HEADER): text for name, text in headers.items()}
         ordinal, done, skipped = int(record["ordinal"]) + 1, "last" in record, int(record.get("skipped", "0"))
+        schema = record.get("key_schema_id")
         return PublishedPosition(
-            record["id"], record["epoch"], int(record["version"]), ordinal, done, "whole" in record, skipped=skipped
+            record["id"],
+            record["epoch"],
+            int(record["version"]),
+            ordinal,
+            done,
+            "whole" in record,
+            skipped=skipped,
+            key_schema_id=None if schema is None else int(schema),
         )
 
 
