@@ -18,7 +18,7 @@ from spark.testing.steps import Counted
 from spark.testing.surely import surely_decodes
 from spark.testing.topics import TestInputTopic, TestOutputTopic, duration
 from spark.topology.errors import Place, TopologyError, did_you_mean, user_line
-from spark.topology.formats import FRAMED
+from spark.topology.formats import WITH_SCHEMAS
 from spark.topology.nodes import Latest, Records, Scan
 from spark.topology.topology import Consumed, Source, Table
 
@@ -367,14 +367,14 @@ def _with_leaders(topology: Topology) -> Topology:
         records = Records(Scan(source.landing, scan.key, scan.columns, appended=True))
         sources.append(source)
         tables.append(Table(scan.table, Latest(records), line=leader.line))
-    piped = (replace(source, consumed=_without_registry(source.consumed)) for source in topology.sources)
+    piped = (replace(source, consumed=_without_schemas(source.consumed)) for source in topology.sources)
     return replace(topology, sources=(*sources, *piped), tables=(*tables, *topology.tables))
 
 
-def _without_registry(consumed: Consumed) -> Consumed:
-    """The declaration in JSON instead of formats that need a registry: tests have none, and pipe columns."""
-    format_, key_format = ("json" if one in FRAMED else one for one in (consumed.format, consumed.key_format))
-    return replace(consumed, format=format_, key_format=key_format, registry=None)
+def _without_schemas(consumed: Consumed) -> Consumed:
+    """The declaration in JSON instead of formats with schemas: tests need none, and pipe columns."""
+    format_, key_format = ("json" if one in WITH_SCHEMAS else one for one in (consumed.format, consumed.key_format))
+    return replace(consumed, format=format_, key_format=key_format, registry=None, message=None, key_message=None)
 
 
 def _own_session() -> SparkSession:

@@ -32,8 +32,8 @@ WRITTEN_KEY_FORMATS: Final = ("json", "kafka")
 WITH_REGISTRY: Final = ("avro",)
 """Formats whose records are read by a schema of a registry."""
 
-FRAMED: Final = (*WITH_REGISTRY, "json_schema")
-"""Formats whose records name a schema of a registry."""
+WITH_SCHEMAS: Final = (*WITH_REGISTRY, "json_schema", "protobuf")
+"""Formats whose records are written by a schema, of a registry or of files."""
 
 
 def check_key_format(name: object, place: Place, names: tuple[str, ...] = KEY_FORMATS) -> str:
