@@ -28,6 +28,7 @@ MAGIC_ID, MAGIC_GUID = 0, 1  # the first byte of a record with a schema id, with
 ID_HEADER, GUID_HEADER = 5, 17  # bytes before the message indexes
 FIRST_TAG = 8  # the tag of field 1; a message never begins with a smaller byte
 LONGEST = 5  # bytes of an index
+FIRST = (0,)  # the index of the first message
 DEEPEST = 100  # messages inside each other, as Protobuf allows
 
 VARINT, LENGTH = 0, 2  # wire types of a number, and of packed numbers
@@ -115,6 +116,8 @@ def content(part: str, raw: bytes, name: str, index: tuple[int, ...]) -> bytes:
     """
     if not raw or raw[0] >= FIRST_TAG:
         return raw
+    if index == FIRST and raw[0] == MAGIC_ID and raw[ID_HEADER : ID_HEADER + 1] == b"\0":  # by far most records
+        return raw[ID_HEADER + 1 :]
     header = {MAGIC_ID: ID_HEADER, MAGIC_GUID: GUID_HEADER}.get(raw[0])
     found, at = (None, 0) if header is None else _indexes(raw, header)
     if found is None:
@@ -141,7 +144,7 @@ def _indexes(raw: bytes, at: int) -> tuple[tuple[int, ...] | None, int]:
         if number is None or number < 0:
             return None, at
         found.append(number)
-    return tuple(found) or (0,), at
+    return tuple(found) or FIRST, at
 
 
 def _zigzag(raw: bytes, at: int) -> tuple[int | None, int]:
@@ -271,7 +274,11 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
         names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
         return lambda values, _, __: pa.array([v if v is None else names.get(v) or str(v) for v in values], arrow)
     if kind[0] == "string":
-        return checked(_utf8)
+        slow = checked(_utf8)
+        # proto2 does not check texts: one that is no UTF-8 is bytes.
+        return lambda values, rows, fail: (
+            slow(values, rows, fail) if bytes in set(map(type, values)) else pa.array(values, arrow)
+        )
     if kind[0] == "bigint":
         return checked(_long) if field.cpp_type == field.CPPTYPE_UINT64 else lambda v, _, __: pa.array(v, arrow)
     return lambda values, _, __: pa.array(values, arrow)
@@ -310,7 +317,7 @@ def _plain(value: Any) -> Any:
 
 
 def _utf8(value: Any) -> str:
-    if not isinstance(value, str):  # proto2 does not check texts
+    if not isinstance(value, str):
         raise Broken("it is no UTF-8")
     return value
 
