@@ -42,7 +42,7 @@ TIMESTAMP = "google.protobuf.Timestamp"
 JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
 
 
-class Broken(ValueError):
+class _Broken(ValueError):
     """A record does not decode."""
 
 
@@ -87,8 +87,8 @@ def reader(
                     try:
                         found = message.FromString(content(part, one, name, index))
                         if may_lack and not found.IsInitialized():
-                            raise Broken(f"the {part} lacks a required field of {name}")
-                    except Broken as error:
+                            raise _Broken(f"the {part} lacks a required field of {name}")
+                    except _Broken as error:
                         found = empty
                         fail(row, str(error))
                     except DecodeError:
@@ -112,7 +112,7 @@ def content(part: str, raw: bytes, name: str, index: tuple[int, ...]) -> bytes:
     message begins with either byte: they would be the tag of a field 0.
 
     Raises:
-        Broken: the framing has another form, or names another message.
+        _Broken: the framing has another form, or names another message.
     """
     if not raw or raw[0] >= FIRST_TAG:
         return raw
@@ -121,12 +121,12 @@ def content(part: str, raw: bytes, name: str, index: tuple[int, ...]) -> bytes:
     header = {MAGIC_ID: ID_HEADER, MAGIC_GUID: GUID_HEADER}.get(raw[0])
     found, at = (None, 0) if header is None else _indexes(raw, header)
     if found is None:
-        raise Broken(
+        raise _Broken(
             f"the {part} is neither a Protobuf message nor framed: a byte 0, a schema id of four bytes and message "
             f"indexes must be before the message"
         )
     if found != index:
-        raise Broken(f"the {part} is message {list(found)} of its schema, and {name} is message {list(index)}")
+        raise _Broken(f"the {part} is message {list(found)} of its schema, and {name} is message {list(index)}")
     return raw[at:]
 
 
@@ -256,7 +256,7 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
             for row, value in zip(rows, values, strict=True):
                 try:
                     out.append(None if value is None else convert(value))
-                except Broken as error:
+                except _Broken as error:
                     out.append(None)
                     fail(row, f"{wrong}{error}")
             return pa.array(out, arrow)
@@ -287,9 +287,9 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
 def _micros(value: Any) -> int:
     seconds, nanos = value.seconds, value.nanos
     if not (FIRST_SECOND <= seconds <= LAST_SECOND and 0 <= nanos < BILLION):
-        raise Broken("it is outside of the years 1 to 9999")
+        raise _Broken("it is outside of the years 1 to 9999")
     if nanos % 1000:
-        raise Broken("it is finer than microseconds")
+        raise _Broken("it is finer than microseconds")
     return int(seconds * 1_000_000 + nanos // 1000)
 
 
@@ -298,7 +298,7 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
     except ValueError as error:
-        raise Broken("JSON has no such value") from error
+        raise _Broken("JSON has no such value") from error
 
 
 def _plain(value: Any) -> Any:
@@ -318,13 +318,13 @@ def _plain(value: Any) -> Any:
 
 def _utf8(value: Any) -> str:
     if not isinstance(value, str):
-        raise Broken("it is no UTF-8")
+        raise _Broken("it is no UTF-8")
     return value
 
 
 def _long(value: int) -> int:
     if value > MAX_LONG:
-        raise Broken("it is too great")
+        raise _Broken("it is too great")
     return value
 
 

@@ -177,7 +177,7 @@ def _content(descriptors: object, place: Place) -> bytes:
         return descriptors
     if not isinstance(descriptors, str | Path):
         do = f"write the path of the file that `{COMPILE}` makes, or its bytes"
-        raise place.mistake(f"descriptors is a {type(descriptors).__name__}", do)
+        raise place.mistake(f"descriptors are of the type {type(descriptors).__name__}", do)
     folder = Path(place.line.file).parent if place.line is not None else Path()
     try:
         return (folder / descriptors).read_bytes()

@@ -113,7 +113,7 @@ def test_a_relative_path_is_relative_to_the_file_that_declares_the_topic(tmp_pat
         ("note string", {"descriptors": b"syntax = 'proto3';"}, "descriptors are no FileDescriptorSet"),
         ("note string", {"descriptors": descriptors(SHOP)}, "shop.proto imports google/protobuf/timestamp.proto"),
         ("note string", {"descriptors": "no.desc"}, "the descriptors 'no.desc' cannot be read (No such file"),
-        ("note string", {"descriptors": 5}, "descriptors is a int"),
+        ("note string", {"descriptors": 5}, "descriptors are of the type int"),
         ("note string", {"key_format": "protobuf"}, 'write key_message="shop.OrderKey"'),
         ("note string", {"key_message": "shop.Key"}, "key_message is 'shop.Key', and key_format is 'kafka'"),
         ("note string", {"key_format": "protobuf", "key_message": "shop.Price"}, "shop.Price has no field 'id'"),
