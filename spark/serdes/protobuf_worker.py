@@ -94,13 +94,11 @@ def reader(
                     except DecodeError:
                         fail(row, f"the {part} does not decode as the Protobuf message {name}")
                 messages.append(found)
-            rows = struct(
-                [None if one is None else found for one, found in zip(raw, messages, strict=True)],
-                range(len(raw)),
-                fail,
-            )
-            names = [*batch.schema.names, f"_{part}_row", f"_{part}_error"]
-            yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(errors, pa.string())], names=names)
+            values = [None if one is None else found for one, found in zip(raw, messages, strict=True)]
+            rows = struct(values, range(len(raw)), fail)
+            new = pa.field(f"_{part}_row", rows.type), pa.field(f"_{part}_error", pa.string())
+            schema = pa.schema([*batch.schema, *new])  # Spark compares whether columns may be null
+            yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(errors, new[1].type)], schema=schema)
 
     return read
 
