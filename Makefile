@@ -28,7 +28,7 @@ faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it,
 	$(BIN)/python -m tests.faults $(ARGS)
 
 kills: $(READY) ## Fifty random kills in a row, from topic to topic, about an hour
-	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults/test_random_kills.py tests/faults/test_leader_kills.py $(ARGS)
+	TIDETABLE_FAULTS=1 $(BIN)/pytest tests/faults/test_random_kills.py tests/faults/test_leader_kills.py tests/faults/test_debezium_kills.py $(ARGS)
 
 protocol: $(READY) ## Play 100,000 schedules of commits, crashes and late writers in memory, some two minutes; ARGS="--seed 7" tells one
 	$(BIN)/python -m tests.protocol $(ARGS)

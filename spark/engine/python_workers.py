@@ -6,6 +6,7 @@ the decoder imports. Spark's own error for this would come from the middle of a 
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from spark.topology.topology import Source
 
 EXECUTORS: Final = 16  # tasks that start a worker, so that most executors are asked
+
+RAISED: Final = re.compile(r"^\s*([\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
+"""The line of a traceback that says what was raised."""
 
 _able: set[object] = set()
 """The engines that can."""
@@ -46,8 +50,14 @@ def check_workers(ports: Ports, session: SparkSession, source: Source) -> None:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise EngineWithoutPython(
             f"topic {source.topic} is in Protobuf, which Python workers of the engine decode, and they fail: "
-            f"{cause(error)}. Give every host of the engine Python {version} with pyspark, pyarrow and protobuf, and "
+            f"{_why(error)}. Give every host of the engine Python {version} with pyspark, pyarrow and protobuf, and "
             "name it by PYSPARK_PYTHON in the environment of the engine; the lake's own engine has it when it is "
             "started again: tidetable down, tidetable up"
         ) from error
     _able.add(ports.engine)
+
+
+def _why(error: PySparkException) -> str:
+    """The error of a Python worker, in one line; or what the engine says of a worker that did not start."""
+    raised = [line for line in RAISED.findall(str(error)) if not line.startswith(("org.", "java."))]
+    return str(raised[-1]) if raised else cause(error)

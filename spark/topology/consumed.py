@@ -115,9 +115,7 @@ class Consumed:
         """
         place = Place("Consumed.avro", user_line())
         consumed = _declared("avro", key, value, timestamp, key_format, place, headers)
-        if registry is not None and (not isinstance(registry, str) or _URL.fullmatch(registry) is None):
-            do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
-            raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
+        check_registry(registry, place)
         return replace(consumed, registry=registry)
 
     @staticmethod
@@ -233,6 +231,7 @@ class Consumed:
         time_unit: str | None = None,
         placeholder: str = PLACEHOLDER,
         flattened: bool = False,
+        registry: str | None = None,
     ) -> Consumed:
         """The changes of a database table, as a Debezium connector writes them: the table is the database's table.
 
@@ -243,8 +242,8 @@ class Consumed:
         Args:
             key: the columns of the table's primary key, such as "order_id bigint".
             value: the other columns that are wanted, such as "amount decimal(12,2)". It may repeat columns of the key.
-            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas", or "avro" with the schema
-                registry of the settings.
+            format: "json" (`value.converter.schemas.enable=false`), "json_with_schemas", or "avro" with a schema
+                registry.
             truncate: whether an event that empties the table (`TRUNCATE`, which the connector skips unless
                 `skipped.operations` is changed) is applied. The topic must have one partition: the event has no key, so
                 it has no order among the records of other partitions. If False, such an event goes into quarantine.
@@ -256,9 +255,10 @@ class Consumed:
             flattened: whether the transformation `ExtractNewRecordState` has removed the envelope. The value is the row
                 then. It is deleted by a tombstone, or if `__deleted` is "true" or `__op` is "d"; the event time is
                 `__source_ts_ms` if the record has it, and the timestamp of the Kafka record if not.
+            registry: with format "avro", the URL of the topic's schema registry, as of `avro`.
 
         Raises:
-            TopologyError: as `Consumed.json`; or there is no such format or unit.
+            TopologyError: as `Consumed.avro`; or there is no such format or unit.
         """
         place = Place("Consumed.debezium", user_line())
         if format not in _DEBEZIUM_FORMATS:
@@ -273,10 +273,14 @@ class Consumed:
         if not isinstance(placeholder, str) or not placeholder:
             do = "write the connector's unavailable.value.placeholder, or leave it out"
             raise place.mistake(f"placeholder is {placeholder!r}", do)
+        check_registry(registry, place)
+        if registry is not None and format != "avro":
+            raise place.mistake(f"format is {format!r}, which has no registry", 'write format="avro", or no registry')
         parts = "avro" if format == "avro" else "json"
         consumed = _declared(parts, key, value, None, parts, place)
         schemas = format == "json_with_schemas"
-        return replace(consumed, envelope=Envelope(schemas, flattened, truncate, unit, placeholder))
+        envelope = Envelope(schemas, flattened, truncate, unit, placeholder)
+        return replace(consumed, envelope=envelope, registry=registry)
 
 
 @checks_calls
@@ -316,6 +320,13 @@ def _declared(
     if headers is not None and column_named(legal_name(headers, place), keys + only_value) is not None:
         raise place.mistake(f"{headers!r} is already a column", "choose another name for the headers")
     return Consumed(format_, keys, only_value, time, again, of_key, headers=headers)
+
+
+def check_registry(registry: object, place: Place) -> None:
+    """Refuse what is no URL of a registry, and a URL with credentials."""
+    if registry is not None and (not isinstance(registry, str) or _URL.fullmatch(registry) is None):
+        do = "write https://host:port; credentials are settings, TIDETABLE_SCHEMA_REGISTRY_*"
+        raise place.mistake("registry is no URL without credentials", do)  # not shown: it may have a password
 
 
 def check_key(key: tuple[Column, ...], place: Place) -> None:

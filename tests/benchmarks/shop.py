@@ -42,8 +42,8 @@ def customer(rng: random.Random, number: int) -> bytes:
     return json.dumps({"name": f"customer {number} {rng.randrange(1000)}", "country": rng.choice("ABCDEFGH")}).encode()
 
 
-def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int | str, bytes | None]]) -> None:
-    """Send records, whose keys are numbers or JSON, and wait until the broker has them. None is a tombstone."""
+def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int | str | bytes, bytes | None]]) -> None:
+    """Send records, whose keys are numbers, JSON or bytes, and wait until the broker has them. None is a tombstone."""
     settings: dict[str, int | str] = {
         "linger.ms": 50,
         "compression.type": "lz4",
@@ -52,7 +52,7 @@ def produce(kafka: Kafka, topic: str, records: Iterable[tuple[int | str, bytes |
     }
     producer = kafka.producer(**settings)
     for number, (key, value) in enumerate(records):
-        producer.produce(topic, key=str(key), value=value)
+        producer.produce(topic, key=key if isinstance(key, bytes) else str(key), value=value)
         if number % 10_000 == 0:
             producer.poll(0)
     producer.flush()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from spark.engine.ports import Ports
-from spark.engine.tick import tick
 from spark.serdes.records import decode
 from spark.serdes.schemas import Schema, Schemas
 from spark.testing import TopologyTestDriver
-from spark.topology import Consumed, StreamsBuilder
+from spark.topology import Consumed
 from tests.debezium.recording import recording, registered
-from tests.debezium.values import value
-from tests.support import lake
+from tests.debezium.shop import ACCOUNTS, CUSTOMERS, KEYS, ORDERS, RECORDS, Shop, as_recorded, expected, shop, topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -27,152 +23,12 @@ if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
     from resources.registry import Registry
     from spark.serdes.part import Part
-    from spark.topology import Topology
-    from tests.debezium.recording import Event, Format, Registered, Statement
+    from tests.debezium.recording import Format, Registered
 
-Rows = dict[Any, dict[str, Any]]
-
-# Types as they are in the end: a narrower value is read as the wider type. A renamed column has both its names.
-CUSTOMERS = (
-    "name string, country string, land string, email string, score bigint, credit decimal(12,2), note string, "
-    "profile string, photo binary, ratings array<int>, tags array<string>, attributes map<string,string>"
-)
-ORDERS = "customer_id bigint, amount decimal(14,4), placed timestamp, status string, comment string, channel string"
-ACCOUNTS = "balance decimal(12,2), memo string"
-KEYS = {
-    "customers": ("id",),
-    "orders": ("order_id",),
-    "accounts": ("region", "number"),
-    "joined": ("order_id",),
-}
-JOINED = ("name", "score", "note", "photo", "ratings", "attributes")
-"""Columns of a customer that the join has."""
-NEVER_KNOWN = "fees"
-"""A numeric[] that is not logged arrives as null, which nothing tells from a null: it is not declared."""
-
-RECORDS = (
-    "_key binary, _value binary, _headers array<struct<key: string, value: binary>>, _topic string, _partition int, "
-    "_offset bigint, _timestamp timestamp"
-)
 FORMS: tuple[Format, ...] = ("avro", "json_with_schemas")
 PARTS: tuple[Part, ...] = ("key", "value")
 
-DEFAULT = "a column is added with a default, which its old rows have at once"
-WRITTEN = "every row is written once more, so that the default arrives"
 TRUNCATE = "truncate of one table"
-
-
-@dataclass
-class Shop:
-    """The topics, as the connector would have filled them so far, and the topology over them."""
-
-    ports: Ports
-    kafka: Kafka
-    topology: Topology
-    topics: dict[str, str]
-    events: list[Event] = field(default_factory=list)
-    """Events that are not sent yet."""
-    ids: dict[bytes, bytes] = field(default_factory=dict)
-    """Of records in Avro, by the id of a schema in the recording, the id in the registry here; as bytes."""
-
-    def send(self, count: int) -> None:
-        """Send the next events."""
-        producer = self.kafka.producer()
-        for event in self.events[:count]:
-            key, value = (self._named(part) if self.ids else part for part in (event.key, event.value))
-            producer.produce(self.topics[event.topic], key=key, value=value, headers=list(event.headers))
-        assert producer.flush(30) == 0
-        del self.events[:count]
-
-    def _named(self, part: bytes | None) -> bytes | None:
-        """Bytes in Avro, with the id of their schema here."""
-        return None if part is None else part[:1] + self.ids[part[1:5]] + part[5:]
-
-    def tick(self) -> None:
-        """Land and step everything."""
-        done = tick(self.ports, self.topology, "test")
-        assert done.failed == {}
-        assert sum(landed.errors for landed in done.landed) == 0
-
-    def holds(self, statement: Statement) -> None:
-        """Check every table, and the join, against what the database had."""
-        expected = _expected(statement)
-        for order in (*expected["orders"].values(), *expected["joined"].values()):
-            if self.ids and order.get("status", "") is None:
-                order["status"] = "new"  # Apicurio's converter writes the default of the column in place of a null
-        for name, table in zip(("customers", "orders", "accounts", "joined"), self._names(), strict=True):
-            found = lake.rows(self.ports, self.topology, table)
-            columns = next(iter(expected[name].values()), {})
-            assert {key: _read(row, columns) for key, row in found.items()} == expected[name], (statement.name, name)
-
-    def _names(self) -> list[str]:
-        return [*self.topics.values(), "joined"]
-
-
-def _read(row: dict[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """A row of ours, under the columns that the database has now."""
-    found = dict(row)
-    if "land" in row:
-        found["country"] = found["land"] if found["land"] is not None else found["country"]
-    for name, of in found.items():
-        if name in ("attributes", "customer_attributes") and of is not None:  # pairs, as Arrow gives a map
-            found[name] = dict(of)
-        if isinstance(of, datetime):  # milliseconds, as `lake.rows` gives times
-            found[name] = round(of.timestamp() * 1000)
-    return {name: found[name] for name in columns}
-
-
-def _expected(statement: Statement) -> dict[str, Rows]:
-    tables = {name: _rows(statement, name) for name in ("customers", "orders", "accounts")}
-    joined: Rows = {}
-    for key, order in tables["orders"].items():
-        customer = tables["customers"].get(order["customer_id"], {})
-        joined[key] = order | {f"customer_{name}": customer.get(name) for name in (*JOINED, "country")}
-    return tables | {"joined": joined}
-
-
-def _rows(statement: Statement, name: str) -> Rows:
-    table = statement.tables[name]
-    key = KEYS[name]
-    found = {}
-    for row in table.rows:
-        values = {column: value(text, table.types[column]) for column, text in row.items()}
-        its = tuple(values.pop(column) for column in key)
-        if "placed" in values and values["placed"] is not None:
-            values["placed"] = round(values["placed"].timestamp() * 1000)  # as `lake.rows` gives times
-        if "land" in values:
-            values["country"] = values.pop("land")
-        values.pop(NEVER_KNOWN, None)
-        if _between(statement, DEFAULT, WRITTEN):
-            values.pop("channel", None)
-        found[its[0] if len(its) == 1 else its] = values
-    return found
-
-
-def _between(statement: Statement, first: str, last: str) -> bool:
-    """Whether a statement is the first, or lies between it and the last."""
-    names = [one.name for one in recording("shop")]
-    return names.index(first) <= names.index(statement.name) < names.index(last)
-
-
-def shop(
-    ports: Ports, kafka: Kafka, topic: Callable[..., str], format_: Format, partitions: int, truncate: bool
-) -> Shop:
-    """The topics of a connector, in a format, and the topology over them."""
-    topics = {f"shop.public.{name}": topic(name, partitions) for name in ("customers", "orders", "accounts")}
-    return Shop(ports, kafka, _topology(*topics.values(), format=format_, truncate=truncate), topics)
-
-
-def _topology(customers: str, orders: str, accounts: str, **how: Any) -> Topology:
-    """The tables over three topics, and orders joined with their customers."""
-    builder = StreamsBuilder(f"debezium-{customers}")
-    c = builder.table(customers, Consumed.debezium(key="id bigint", value=CUSTOMERS, **how))
-    o = builder.table(orders, Consumed.debezium(key="order_id bigint", value=ORDERS, **how))
-    builder.table(accounts, Consumed.debezium(key="region string, number int", value=ACCOUNTS, **how))
-    select = ["left.*", *(f"right.{name} AS customer_{name}" for name in JOINED)]
-    country = "coalesce(right.land, right.country) AS customer_country"
-    o.left_join(c, on="customer_id", select=[*select, country]).materialize("joined")
-    return builder.build()
 
 
 def replayed(
@@ -214,18 +70,19 @@ def test_the_other_forms_have_the_same_rows(engine: Engine, connector: str, form
     session = engine.session()
     names = {f"shop.public.{name}": name for name in ("customers", "orders", "accounts")}
     driver = TopologyTestDriver(
-        _topology(*names.values(), format=format_, flattened=flattened), batch="all", session=session
+        topology(*names.values(), format=format_, flattened=flattened), batch="all", session=session
     )
     statements = recording("shop")
     until = [statement.name for statement in statements].index(TRUNCATE)
     for event in (event for statement in statements[:until] for event in statement.events(connector, format_)):
         if event.topic in names:
             driver.pipe(names[event.topic], key=event.key, value=event.value, headers=dict(event.headers))
-    expected = _expected(statements[until - 1])
-    for name, wanted in expected.items():
+    for name, wanted in expected(statements[until - 1]).items():
         rows = driver.table(name)
         found = {
-            row[key[0]] if len(key) == 1 else tuple(row[part] for part in key): _read(row, next(iter(wanted.values())))
+            row[key[0]] if len(key) == 1 else tuple(row[part] for part in key): as_recorded(
+                row, next(iter(wanted.values()))
+            )
             for key in [KEYS[name]]
             for row in rows
         }

@@ -15,6 +15,7 @@ from spark.serdes.records import decode
 from spark.serdes.schemas import Schema, Schemas
 from spark.topology import Consumed
 from tests.debezium.recording import SCRIPTS, Format, recording, registered
+from tests.debezium.shop import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "debezium-types.md"
 DEFAULTS = {"binary.handling.mode": "bytes", "interval.handling.mode": "numeric"}
 """Settings that the script leaves as they are."""
-RECORDS = (
-    "_key binary, _value binary, _topic string, _partition int, _offset bigint, _timestamp timestamp, "
-    "_headers array<struct<key: string, value: binary>>"
-)
 TABLE = "types"
 OTHERS: tuple[Format, ...] = ("json_with_schemas", "avro")
 """The formats whose records tell what a value means."""

@@ -240,6 +240,41 @@ CONSUMED: list[tuple[str, str, Act]] = [
         "'id' is int in the key and string in the value\n  key has: id int\n  value has: ID string",
         lambda _: Consumed.json(key="id int", value="ID string"),
     ),
+    (
+        "Consumed.avro",
+        "registry is no URL without credentials\n",
+        lambda _: Consumed.avro(key="id int", value="v int", registry="https://me:secret@host"),
+    ),
+    (
+        "Consumed.debezium",
+        "registry is no URL without credentials\n",
+        lambda _: Consumed.debezium(key="id int", value="v int", format="avro", registry="host:8081"),
+    ),
+    (
+        "Consumed.debezium",
+        "format is 'json', which has no registry\n  write format=\"avro\", or no registry",
+        lambda _: Consumed.debezium(key="id int", value="v int", registry="https://host:8081"),
+    ),
+    (
+        "Consumed.debezium",
+        'format is \'xml\'\n  write "json", "json_with_schemas" or "avro"',
+        lambda _: Consumed.debezium(key="id int", value="v int", format="xml"),
+    ),
+    (
+        "Consumed.debezium",
+        "truncate is 'yes'\n  write True or False",
+        lambda _: Consumed.debezium(key="id int", value="v int", truncate="yes"),  # type: ignore[arg-type]  # the mistake
+    ),
+    (
+        "Consumed.debezium",
+        "time_unit is 's'\n  write one of ",
+        lambda _: Consumed.debezium(key="id int", value="v int", time_unit="s"),
+    ),
+    (
+        "Consumed.debezium",
+        "placeholder is ''\n  write the connector's unavailable.value.placeholder",
+        lambda _: Consumed.debezium(key="id int", value="v int", placeholder=""),
+    ),
 ]
 
 
