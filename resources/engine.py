@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -46,6 +47,8 @@ SESSION = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",
     # A version is readable as long as its files exist, however old its commit is.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # Batches for Python workers: 10,000 records by default, which may have any size.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
     # Kafka's passwords and keys are options of a read, and Spark shows the read's text on its pages and in its event
     # log. The pattern matches from the option's name to the closing brace.
     "spark.sql.redaction.string.regex": r"""(?s)key: \\*"kafka\.(sasl|ssl)\..*?\n\s*\}""",
@@ -252,5 +255,10 @@ class Engine:
         command += [f"--driver-memory={self.memory}"]
         command += [f"--class={COMPILER}"]
         command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        environment = {"SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": str(java_home(java()))}
+        # Protobuf is decoded by Python workers: they are of this interpreter, which has all that they import.
+        environment = {
+            "SPARK_HOME": str(SPARK_HOME),
+            "JAVA_HOME": str(java_home(java())),
+            "PYSPARK_PYTHON": sys.executable,
+        }
         return Launch(f"{host}:{port}", [*command, "spark-internal", str(MAIN), "Engine"], environment)

@@ -270,3 +270,11 @@ class EngineUnlimited(EngineError):
 
     Start the engine with the options that the message names. Nothing was landed.
     """
+
+
+class EngineWithoutPython(EngineError):
+    """The engine cannot run the Python workers that decode Protobuf: they are missing, too old, or lack a package.
+
+    Do what the message says: the hosts of the engine need the Python of the client, in the same minor version, with
+    pyspark, pyarrow and protobuf. Nothing was landed; the records are in Kafka.
+    """

@@ -34,6 +34,7 @@ from spark.engine.log.position import Cut, Gap, Position
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.missed_tombstones import may_miss, missing, newest_of, tombstones
 from spark.engine.ports import opened
+from spark.engine.python_workers import check_workers
 from spark.engine.schemas import check_limits, has_unknown_id, schemas_of
 from spark.operators.algebra import col, cols
 from spark.serdes.records import decode, decode_key
@@ -145,6 +146,7 @@ def land(
         RegistryUnavailable: the topic has a schema registry, and it does not answer.
         SchemaMismatch: the schemas of the topic cannot be read as declared.
         EngineUnlimited: the topic is in Avro, and the engine does not limit the lengths in its records.
+        EngineWithoutPython: the topic is in Protobuf, and the engine cannot decode it.
     """
     began, now = time.monotonic(), round(time.time() * 1000)
     landing = StoredTable.of(ports.lakehouse, topology.name, source.landing)
@@ -172,6 +174,7 @@ def land(
         with opened(ports.engine) as session:
             # Before the landing is created: it would keep a declaration that its schemas refuse.
             check_limits(ports, session, source)
+            check_workers(ports, session, source)
             schemas = schemas_of(ports, source, _read(session, ports.kafka, topology, source, start, end), scan=scan)
             if state is None:
                 definition = json.dumps(landing_definition(source))

@@ -28,6 +28,7 @@ from spark.engine.log.commit import until_committed
 from spark.engine.log.landing_definition import check_landing, evolve_landing
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.ports import opened
+from spark.engine.python_workers import check_workers
 from spark.engine.schemas import check_limits, schemas_of
 from spark.topology.formats import HEADERS
 from spark.topology.sql.ddl import quoted
@@ -254,6 +255,7 @@ def redecode(ports: Ports, topology: Topology, source: Source, run: str) -> Rede
                 *([_headers(broken)] if source.consumed.reads_headers else []),
             )
             check_limits(ports, session, source)
+            check_workers(ports, session, source)
             schemas = schemas_of(ports, source, raw, scan=True)
             again = landed(raw, source, 0, topology.settings.message_timestamp_after_max_ms, schemas)
             decoded = again.where("_error IS NULL").drop("_key", "_value", "_headers", "_batch", "_topic")

@@ -47,8 +47,8 @@ def decode(
     if consumed.envelope is not None:
         parsed = debezium.decode(records, consumed, consumed.envelope, schemas)
     else:
-        with_key = decoder(consumed.key_format).decode(records, "key", consumed.key, schemas["key"])
-        parsed = decoder(consumed.format).decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
+        with_key = decoder(consumed, "key").decode(records, "key", consumed.key, schemas["key"])
+        parsed = decoder(consumed, "value").decode(with_key, "value", consumed.value + consumed.again, schemas["value"])
     again = {column.name.lower(): _field("value", column) for column in consumed.again}
     key = {column.name.lower(): _field("key", column) for column in consumed.key}
     differs = F.greatest(F.lit(False), F.lit(False), *(again[name] != key[name] for name in again))  # skips nulls
@@ -75,7 +75,7 @@ def decode_key(records: DataFrame, consumed: Consumed, schemas: Schemas) -> Data
     """Decode the keys of records: adds `_key_row` and `_key_error`, as a serde does, and maybe columns of its own."""
     if consumed.envelope is not None:
         return debezium.decode_key(records, consumed, consumed.envelope, schemas)
-    return decoder(consumed.key_format).decode(records, "key", consumed.key, schemas)
+    return decoder(consumed, "key").decode(records, "key", consumed.key, schemas)
 
 
 def check(part: Part, consumed: Consumed, schemas: Schemas, *, newest_only: bool) -> None:

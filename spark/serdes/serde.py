@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spark.serdes import avro, avro_writing, json, json_schema, kafka
+from spark.serdes.protobuf import Messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from spark.serdes.part import Part
     from spark.serdes.schemas import Schemas, Writing
     from spark.topology.columns import Column
+    from spark.topology.consumed import Consumed
 
 
 class Decoder(Protocol):
-    """A format of keys and values that are read. A module implements it with its functions."""
+    """A format of keys and values that are read. A module implements it with its functions, or an object."""
 
     def decode(self, records: DataFrame, part: Part, columns: tuple[Column, ...], schemas: Schemas) -> DataFrame:
         """Decode one part of records.
@@ -74,16 +76,19 @@ ENCODERS: Final[Mapping[str, Encoder]] = {**SERDES, "avro": avro_writing}
 """Formats that are written, by the name that `Produced` holds."""
 
 DECODERS: Final[Mapping[str, Decoder]] = {**SERDES, "avro": avro, "json_schema": json_schema}
-"""Formats that are read, by the name that `Consumed` holds."""
+"""Formats that are read, by the name that `Consumed` holds. Protobuf has a decoder for each message."""
 
 
-def decoder(name: str) -> Decoder:
-    """The decoder of a format.
+def decoder(consumed: Consumed, part: Part) -> Decoder:
+    """The decoder of a part of the records of a topic.
 
     Raises:
         KeyError: no decoder has this name. `Consumed` accepts only names that exist.
     """
-    return DECODERS[name]
+    message = consumed.key_message if part == "key" else consumed.message
+    if message is not None:
+        return Messages(message)
+    return DECODERS[consumed.key_format if part == "key" else consumed.format]
 
 
 def encoder(name: str) -> Encoder:

@@ -13,7 +13,7 @@ from pyspark.sql.utils import is_remote
 
 from spark.serdes.serde import serde
 from spark.testing.rows import Rows
-from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable, without_registry
+from spark.testing.run import Piped, Run, check_decoded, decoded, quick, sent, sortable, without_schemas
 from spark.testing.steps import Counted
 from spark.testing.surely import surely_decodes
 from spark.testing.topics import TestInputTopic, TestOutputTopic, duration
@@ -367,7 +367,7 @@ def _with_leaders(topology: Topology) -> Topology:
         records = Records(Scan(source.landing, scan.key, scan.columns, appended=True))
         sources.append(source)
         tables.append(Table(scan.table, Latest(records), line=leader.line))
-    piped = (replace(source, consumed=without_registry(source.consumed)) for source in topology.sources)
+    piped = (replace(source, consumed=without_schemas(source.consumed)) for source in topology.sources)
     return replace(topology, sources=(*sources, *piped), tables=(*tables, *topology.tables))
 
 

@@ -32,7 +32,7 @@ from spark.testing.worlds import Change, Frames, Moved, Stored, Worlds, by_world
 from spark.topology.columns import Column
 from spark.topology.consumed import Consumed
 from spark.topology.errors import Place
-from spark.topology.formats import FRAMED
+from spark.topology.formats import WITH_SCHEMAS
 from spark.topology.nodes import StreamJoin, Window
 from spark.topology.produced import Produced, check_published
 
@@ -282,7 +282,7 @@ def sent(
         return
     table, schema = topology.table(name), StructType(list(tables[name].schema.fields))
     declared = table.produced
-    table = replace(table, produced=without_registry(declared))
+    table = replace(table, produced=without_schemas(declared))
     names = {column.name for column in table.plan.columns}
     schema.add("_number", "long").add("_after", "boolean")
     sides = [
@@ -311,9 +311,11 @@ def sent(
             yield TestRecord.of(table.produced, columns, (as_bytes(key), as_bytes(value)), at, headers)
 
 
-def without_registry(declared: Declared) -> Declared:
-    """The declaration in JSON instead of formats that need a registry: tests have none, and pipe and read columns."""
-    format_, key_format = ("json" if one in FRAMED else one for one in (declared.format, declared.key_format))
+def without_schemas(declared: Declared) -> Declared:
+    """The declaration in JSON instead of formats with schemas: tests have none, and pipe and read columns."""
+    format_, key_format = ("json" if one in WITH_SCHEMAS else one for one in (declared.format, declared.key_format))
+    if isinstance(declared, Consumed):
+        declared = replace(declared, message=None, key_message=None)
     return replace(declared, format=format_, key_format=key_format, registry=None)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, get_args
 
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.envelope import PLACEHOLDER, Envelope, TimeUnit
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import HEADERS, check_held, check_key_format, check_registry
+from spark.topology.formats import HEADERS, KEY_FORMATS, check_held, check_key_format, check_registry
+from spark.topology.protobuf import FORMAT as PROTOBUF
+from spark.topology.protobuf import Message, check_message, message_of
 from spark.topology.sql.ddl import legal_name, parse_columns
 from spark.topology.sql.expressions import column_named
 
@@ -32,6 +35,7 @@ class Consumed:
     They are columns of the key, and their values must be equal. `headers` names the column with the record's headers.
     `envelope` is the form of a Debezium topic.
     `registry` is the URL of the topic's schema registry; None for that of the settings.
+    `message` and `key_message` are the Protobuf messages of value and key.
     """
 
     format: str
@@ -43,6 +47,8 @@ class Consumed:
     envelope: Envelope | None = None
     headers: str | None = None
     registry: str | None = None
+    message: Message | None = None
+    key_message: Message | None = None
 
     @property
     def reads_headers(self) -> bool:
@@ -136,6 +142,59 @@ class Consumed:
         """
         place = Place("Consumed.json_schema", user_line())
         return _declared("json_schema", key, value, timestamp, key_format, place, headers)
+
+    @staticmethod
+    def protobuf(
+        *,
+        key: str,
+        value: str,
+        message: str,
+        descriptors: str | Path | bytes,
+        key_message: str | None = None,
+        timestamp: str | None = None,
+        key_format: str = "protobuf",
+        headers: str | None = None,
+    ) -> Consumed:
+        """Protobuf in key and value, or only in the value.
+
+        The declared columns are fields of the message; `docs/formats.md` has the types. They are checked when the
+        topology is built, and no registry is asked: a message is read by the schema that is declared here. Records may
+        have the framing of a registry, as Confluent's serializers write it.
+
+        Args:
+            key: the key's columns, such as "order_id bigint".
+            value: the value's columns, such as "customer_id bigint, note string". It may repeat columns of the key with
+                the same type; a record in which key and value differ goes into quarantine.
+            message: the full name of the value's message, such as "shop.Order".
+            descriptors: a FileDescriptorSet with the messages and all their imports, as bytes, or the path of its file:
+                what `protoc --include_imports --descriptor_set_out=FILE` makes. A relative path is relative to the
+                folder of the file that declares the topic.
+            key_message: the full name of the key's message, for a key in Protobuf.
+            timestamp: the column with the event time; by default the timestamp of the Kafka record.
+            key_format: the format of the key: "protobuf", "avro", "json", "json_schema", or "kafka" for what Kafka's
+                own serializers write.
+            headers: the name of one more column, with the record's headers, as of `json`.
+
+        Raises:
+            TopologyError: as `json`; or the descriptors cannot be read or lack a file, or they have no such message, or
+                the message has no such field, or not of this type.
+        """
+        place = Place("Consumed.protobuf", user_line())
+        consumed = _declared(PROTOBUF, key, value, timestamp, key_format, place, headers)
+        found = message_of(message, descriptors, place)
+        check_message(found, consumed.value + consumed.again, place)
+        if consumed.key_format != PROTOBUF:
+            if key_message is not None:
+                raise place.mistake(
+                    f"key_message is {key_message!r}, and key_format is {key_format!r}", "leave one out"
+                )
+            return replace(consumed, message=found)
+        if key_message is None:
+            do = 'write key_message="shop.OrderKey", or the format of the key, such as key_format="kafka"'
+            raise place.mistake("the key has no message", do)
+        of_key = message_of(key_message, descriptors, place, "key_message")
+        check_message(of_key, consumed.key, place)
+        return replace(consumed, message=found, key_message=of_key)
 
     @staticmethod
     def kafka(
@@ -250,7 +309,7 @@ def _declared(
     check_key(keys, place)
     _check_same_types(keys, values, place)
     check_comparable(only_value, place)
-    of_key = check_key_format(key_format, place)
+    of_key = check_key_format(key_format, place, (*KEY_FORMATS, PROTOBUF) if format_ == PROTOBUF else KEY_FORMATS)
     check_held(of_key, "key", keys, place)
     check_held(format_, "value", values, place)
     time = None if timestamp is None else _event_time(timestamp, keys + only_value, place)

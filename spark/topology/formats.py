@@ -38,8 +38,8 @@ WITH_REGISTRY: Final = ("avro",)
 WRITTEN_BY_TYPE: Final = frozenset({"avro", "kafka"})
 """Formats whose bytes depend on the types of the columns."""
 
-FRAMED: Final = (*WITH_REGISTRY, "json_schema")
-"""Formats whose records name a schema of a registry."""
+WITH_SCHEMAS: Final = (*WITH_REGISTRY, "json_schema", "protobuf")
+"""Formats whose records are written by a schema, of a registry or of files."""
 
 
 def check_key_format(name: object, place: Place, names: tuple[str, ...] = KEY_FORMATS) -> str:

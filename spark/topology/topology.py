@@ -19,6 +19,7 @@ from spark.topology.model import Source as Source
 from spark.topology.model import Table as Table
 from spark.topology.nodes import KINDS, AddedColumns, Node, WiderColumns
 from spark.topology.produced import Produced
+from spark.topology.protobuf import Message
 from spark.topology.serialization import Plain, from_plain, to_plain
 from spark.topology.sql.fold import Fold, Partial
 
@@ -192,7 +193,21 @@ class Topology:
 
 _KINDS: Final = {
     kind.__name__.lower(): kind
-    for kind in (*KINDS, Column, Consumed, Envelope, Fold, Leader, Partial, Produced, Settings, Source, Table, Topology)
+    for kind in (
+        *KINDS,
+        Column,
+        Consumed,
+        Envelope,
+        Fold,
+        Leader,
+        Message,
+        Partial,
+        Produced,
+        Settings,
+        Source,
+        Table,
+        Topology,
+    )
 }
 
 
