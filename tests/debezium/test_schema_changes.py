@@ -74,15 +74,16 @@ def test_events_before_and_after_a_change_have_what_the_page_says(
     engine: Engine, connector: str, format_: Format
 ) -> None:
     session = engine.session()
-    compared = 0
+    compared = set()
     for table, columns in declarations():
         rows = list(written(session, table, columns, connector, format_))
         for case in cases():
             if case.table == table and {**columns, **dict([KEYS[table].split()])}.get(case.column) == case.kind:
-                holds(case, case.before, [one for one in rows if one.statement < case.number], format_)
-                holds(case, case.after, [one for one in rows if one.statement > case.number], format_)
-                compared += 1
-    assert compared == len(cases()) >= 11
+                holds(case, case.before, [one for one in rows if one.statement < case.number], columns, format_)
+                holds(case, case.after, [one for one in rows if one.statement > case.number], columns, format_)
+                compared.add(case)
+    assert compared == set(cases())
+    assert len(compared) >= 11
     session.stop()
 
 
@@ -130,15 +131,17 @@ def written(
                 yield Written(number, row, {name: value(text, had.types[name]) for name, text in one.items()})
 
 
-def holds(case: Case, cell: str, rows: list[Written], format_: Format) -> None:
+def holds(case: Case, cell: str, rows: list[Written], columns: Mapping[str, str], format_: Format) -> None:
     """Compare what events give a column with a cell, and with what the database had."""
     seen = set()
     for row in rows:
         had = row.had.get(case.column)
         if row.found["_error"] is not None:
-            assert not fits(had, case.kind), (case, row)
-            seen.add(QUARANTINE)
+            assert not all(fits(row.had.get(name), kind) for name, kind in columns.items()), (case, row)
+            if not fits(had, case.kind):
+                seen.add(QUARANTINE)
             continue
+        assert fits(had, case.kind), (case, row)
         found = row.found[case.column]
         if format_ == "avro" and case.column == "status" and had is None:
             had = "new"  # Apicurio's converter writes the default of the column in place of a null
@@ -150,6 +153,8 @@ def holds(case: Case, cell: str, rows: list[Written], format_: Format) -> None:
 
 def fits(had: Any, kind: str) -> bool:
     """Whether a type can hold a value of the database."""
+    if had is None:
+        return True
     if kind == "int":
         return bool(had < 2**31)
     scale = re.findall(r"decimal\(\d+,(\d+)\)", kind)

@@ -89,7 +89,7 @@ def compared(it: Shop) -> int:
     """Compare every version of the join whose offsets lie between two statements; how many those were."""
     behind = {name: by_offset(name) for name in (CUSTOMERS, ORDERS)}
     count = 0
-    for commit in StoredTable("joined", lake.path(it.ports, it.topology, "joined")).commits():
+    for commit in StoredTable.of(it.ports.lakehouse, it.topology.name, "joined").commits():
         ends = {topic.partition("/")[2]: at.offsets.get(0, 0) for topic, at in commit.position.cut.items()}
         found = [behind[name].get(ends[it.topics[name]]) for name in (CUSTOMERS, ORDERS)]
         if None in found:
