@@ -149,12 +149,12 @@ def test_quarantine_lists_what_did_not_decode(tidetable: Invoke) -> None:
 
 @pytest.mark.usefixtures("ran")
 def test_all_versions_are_audited_and_files_compacted(tidetable: Invoke) -> None:
-    audited = json.loads(tidetable("audit", "shop.orders", "--all-versions", "--json").stdout)
+    audited = json.loads(tidetable("audit", "shop.products", "--all-versions", "--json").stdout)
     assert audited[0]["holds"]
     assert {one["holds"] for one in audited} == {True, None}
     [left] = [one for one in audited if one["holds"] is None]
     assert (left["version"], left["until"], left["why"]) == (0, 0, "created the table, without rows")
-    assert "unprovable" in tidetable("audit", "shop.orders", "--all-versions").stdout
+    assert "unprovable" in tidetable("audit", "shop.products", "--all-versions").stdout
     (done,) = json.loads(tidetable("compact", "shop.orders", "--json").stdout)
     assert done["table"] == "shop/orders"
     assert "not --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr

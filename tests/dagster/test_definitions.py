@@ -219,7 +219,7 @@ def test_a_broken_topology_takes_no_other_down(monkeypatch: pytest.MonkeyPatch, 
     assert set(broken) == {"mistaken_broken", "twin_broken", "suited_broken"}
     for sensor, why in zip(broken.values(), told, strict=True):
         assert isinstance(sensor, dg.SensorDefinition)
-        with dg.instance_for_test() as instance, pytest.raises(dg.Failure, match=why):
+        with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.Failure, match=why):
             sensor(dg.build_sensor_context(instance=instance))
 
     runner = CliRunner(env={"TIDETABLE_LAKE": str(tmp_path / "lake")})

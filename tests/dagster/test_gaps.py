@@ -35,7 +35,6 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     lakehouse: Lakehouse,
     topic: Callable[..., str],
     lake_root: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = topic("lossy")
@@ -46,7 +45,7 @@ def test_offsets_that_are_missing_are_told_by_check_metadata_and_commands(
     monkeypatch.setattr(output.out, "width", 300)  # a table's lines whole
 
     def ticked() -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
-        with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        with dg.DagsterInstance.ephemeral() as instance:
             ran = definitions([made], tidetable, {}).resolve_job_def("lossy_tick").execute_in_process(instance=instance)
         (landed,) = (event.materialization for event in ran.get_asset_materialization_events())
         (check,) = (one for one in ran.get_asset_check_evaluations() if one.check_name == GAPS)

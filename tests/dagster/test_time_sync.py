@@ -19,7 +19,6 @@ from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from resources.engine import Engine
     from resources.kafka import Kafka
@@ -35,13 +34,13 @@ def synchronised(left: str, right: str, idle: int) -> Topology:
 
 
 def test_a_table_that_waits_says_for_which_partition_and_until_when(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], tmp_path: Path
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
     left, right = topic("left"), topic("right")
     tidetable = Tidetable(engine, lakehouse, kafka)
 
     def ticked(made: Topology) -> tuple[dict[str, dg.MetadataValue], dg.AssetCheckEvaluation]:
-        with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        with dg.DagsterInstance.ephemeral() as instance:
             job = definitions([made], tidetable, {}).resolve_job_def("synchronised_tick")
             ran = job.execute_in_process(instance=instance)
         events = [event.materialization for event in ran.get_asset_materialization_events()]

@@ -19,7 +19,6 @@ from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from resources.engine import Engine
     from resources.kafka import Kafka
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], tmp_path: Path
+    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:
     name, tidetable = topic("payments", partitions=2), Tidetable(engine, lakehouse, kafka)
     builder = StreamsBuilder("paid")
@@ -57,7 +56,7 @@ def test_what_waits_for_a_transaction_to_end_is_told_and_is_no_lag(
         assert isinstance(result, dg.SkipReason)
         return result.skip_message or ""
 
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         assert tick(instance) == 0
         assert skipped(instance) == "Everything is at the end of its topics."
         with lake.transaction(kafka, name, "open", "too") as producer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from tests.support.quick import quick_session
 
 if TYPE_CHECKING:
     from resources.engine import Engine
+    from spark.testing.worlds import Emitted
     from spark.topology.columns import Column
 
 PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
@@ -165,13 +166,32 @@ def key_of(part: object, *window: datetime) -> str:
     return " ".join(filter(None, ["null" if part is None else str(part), bounds]))
 
 
+class ByLine(TopologyTestDriver):
+    """A driver whose batches are the lines of a table: all are computed when the first of their records is read."""
+
+    def end(self) -> None:
+        """End the batch of a line."""
+        self._waiting.append(self._piped)
+        self._piped = []
+
+    def of_lines(self, case: Case) -> tuple[Line, ...]:
+        """What each line emitted, by table."""
+        self._process()
+        found = []
+        for number, _ in enumerate(case.lines, 1):
+            emitted = {name: [one for one in self._emitted[name] if one.batch == number] for name in case.columns}
+            found.append({name: "; ".join(self._written(name, ones)) for name, ones in emitted.items()})
+        return tuple(found)
+
+    def _written(self, name: str, emitted: Iterable[Emitted]) -> Iterator[str]:
+        return (written(one.as_record(self._topology.table(name))) for one in emitted)
+
+
 def run(case: Case, cut: Cut, engine: Engine) -> Run:
     """The lines in batches of one line each, of one record each, or all in one."""
     session = quick_session(engine)
-    driver = TopologyTestDriver(case.topology, "all" if cut == "line" else cut, session)
-    emitted = []
+    driver = ByLine(case.topology, "all" if cut == "line" else cut, session)
     for line in case.lines:
-        before = {name: len(driver.records(name)) for name in case.columns} if cut == "line" else {}
         for source in case.topology.sources:
             for record in cell(line[source.topic]):
                 key, value = record.split(": ", 1)
@@ -181,10 +201,12 @@ def run(case: Case, cut: Cut, engine: Engine) -> Run:
                     value=value_of(value, source.consumed.value),
                     timestamp=int(line["timestamp"]),
                 )
-        emitted.append({name: "; ".join(map(written, driver.records(name)[count:])) for name, count in before.items()})
+        if cut == "line":
+            driver.end()
+    emitted = driver.of_lines(case) if cut == "line" else ()
     states: States = {name: driver.table(name) for name in case.columns}
     session.stop()
-    return Run(tuple(emitted), states)
+    return Run(emitted, states)
 
 
 def check(case: Case, found: Run) -> None:
@@ -213,7 +235,7 @@ def page() -> Page:
 
 @pytest.fixture(scope="module")
 def runs(page: Page, engine: Engine) -> dict[tuple[str, Cut], Run]:
-    """Every table of the page in every way, four at a time: a step of so few rows waits more than it computes."""
+    """Every table of the page in every way, four at a time: a query of so few rows waits more than it computes."""
     wanted = [(case, cut) for case in page.cases for cut in case.cuts]
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(lambda one: run(one[0], one[1], engine), wanted)

@@ -162,30 +162,24 @@ def test_a_column_that_a_leader_gains_is_read_by_who_declares_it(pair: Pair) -> 
     pair.check_follows(wider)
 
 
-@pytest.mark.parametrize(
-    ("select", "problem"),
-    [
-        ("country", "has no name string"),
-        (["cast(name AS binary) AS name", "country"], "has name as binary, not string"),
-    ],
-    ids=["dropped", "other type"],
-)
-def test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alone(
-    pair: Pair, select: str | list[str], problem: str
-) -> None:
-    other = leading(pair.customers, select=select)
-    rebuild(pair.ports, other, other.table("allowed"), "rebuild")
+def test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alone(pair: Pair) -> None:
     was = files(lake.path(pair.ports, pair.follower, ""))
-    failed = tick(pair.ports, pair.follower, "refused").failed
-    assert failed.keys() == set(TABLES)
-    assert all(isinstance(error, LeaderChanged) and problem in str(error) for error in failed.values()), failed
-    assert pair.leader.name in str(failed["copy"])
-    assert "it has: id bigint" in str(failed["copy"])
-    with pytest.raises(LeaderChanged, match=problem):
-        rebuild(pair.ports, pair.follower, pair.follower.table("copy"), "refused")
-    assert files(lake.path(pair.ports, pair.follower, "")) == was
-    refused = {one.table: one.refused for one in statuses(pair.ports.lakehouse, pair.follower, None)}
-    assert problem in str(refused["copy"])
+    for select, problem in (
+        (["cast(name AS binary) AS name", "country"], "has name as binary, not string"),
+        ("country", "has no name string"),
+    ):
+        other = leading(pair.customers, select=select)
+        rebuild(pair.ports, other, other.table("allowed"), "rebuild")
+        failed = tick(pair.ports, pair.follower, "refused").failed
+        assert failed.keys() == set(TABLES)
+        assert all(isinstance(error, LeaderChanged) and problem in str(error) for error in failed.values()), failed
+        assert pair.leader.name in str(failed["copy"])
+        assert "it has: id bigint" in str(failed["copy"])
+        with pytest.raises(LeaderChanged, match=problem):
+            rebuild(pair.ports, pair.follower, pair.follower.table("copy"), "refused")
+        assert files(lake.path(pair.ports, pair.follower, "")) == was
+        refused = {one.table: one.refused for one in statuses(pair.ports.lakehouse, pair.follower, None)}
+        assert problem in str(refused["copy"])
 
     narrow = following(pair.customers, "country string")
     for name in ("copy", "changed"):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from resources.lakehouse import Lakehouse
 
 SEED = int(os.environ.get("TIDETABLE_SEED", secrets.randbelow(1_000_000)))
-KILLS = int(os.environ.get("TIDETABLE_KILLS", "50")) if "TIDETABLE_FAULTS" in os.environ else 5
+KILLS = int(os.environ.get("TIDETABLE_KILLS", "50")) if "TIDETABLE_FAULTS" in os.environ else 3
 LONGEST = 8.0  # seconds from one kill to the next; a process begins with its first tick after two, which takes three
 
 
