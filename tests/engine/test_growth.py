@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spark.engine import land
@@ -26,6 +28,7 @@ from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -231,3 +234,19 @@ def test_a_lookup_of_a_few_records_opens_the_files_that_may_have_their_rows(
         opened = {file for file in emitted.inputFiles() if "_landing" not in file}
     files = DeltaTable(lake.path(ports, topology, users)).file_uris()
     assert 4 * len(opened) <= len(files)
+
+
+def test_changed_rows_are_broadcast_by_their_number_and_size(tmp_path: Path) -> None:
+    def stored(name: str, *texts: str) -> StoredTable:
+        write_deltalake(tmp_path / name, pa.table({"text": pa.array(texts, pa.string())}))
+        return StoredTable(f"sizes/{name}", str(tmp_path / name))
+
+    narrow = stored("narrow", *("same" for _ in range(10_000)))
+    wide = stored("wide", *(secrets.token_hex(500) for _ in range(1_000)))
+    assert narrow.row_size() < 10
+    assert wide.row_size() > 500
+    assert stored("empty").row_size() == math.inf, "it is not known"
+    assert span.can_be_broadcast(49_999, wide)
+    assert not span.can_be_broadcast(50_000, wide)
+    assert span.can_be_broadcast(249_999, narrow)
+    assert not span.can_be_broadcast(250_000, narrow)

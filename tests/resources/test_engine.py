@@ -57,6 +57,19 @@ def test_time_is_utc_and_wrong_numbers_stop(spark: SparkSession) -> None:
         spark.sql("select 1 / 0").collect()
 
 
+def test_a_session_plans_for_many_rows_if_it_is_told_to(engine: Engine, spark: SparkSession) -> None:
+    def planning() -> tuple[str | None, str | None]:
+        names = ("enabled", "coalescePartitions.initialPartitionNum")
+        return spark.conf.get(f"spark.sql.adaptive.{names[0]}"), spark.conf.get(f"spark.sql.adaptive.{names[1]}", None)
+
+    engine.plan_for(spark, 200 << 20)
+    assert planning() == ("false", None)
+    engine.plan_for(spark, 256 << 20)
+    assert planning() == ("true", str(16 * engine.width)), "at least so many for each core"
+    engine.plan_for(spark, 16 << 30)
+    assert planning() == ("true", "1024")
+
+
 def test_sql_merges_into_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path / 'table'}`"
     spark.sql("select 1 as k, 'old' as v").write.format("delta").save(str(tmp_path / "table"))
