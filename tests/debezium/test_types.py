@@ -152,7 +152,7 @@ class Decoded:
         events = _events(connector, format_)
         numbers = [json.loads(key or b"")["id"] for key, _ in _events(connector, "json")]
         records = [
-            (key, value, "t", 0, number, None, None) for number, (key, value) in zip(numbers, events, strict=True)
+            (key, value, None, "t", 0, number, None) for number, (key, value) in zip(numbers, events, strict=True)
         ]
         parts: tuple[Part, ...] = ("key", "value")
         known = {one.id: Schema(one.id, "AVRO", one.schema) for one in registered("types")}
