@@ -61,8 +61,8 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
     "spark.sql.shuffle.partitions": "2",  # 200 by default: most tasks would be empty
     "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is small
-    # 65,535 by default: the JVM does not compile a method of more than 8,000 bytes, and interprets it. Decoding Avro is
-    # one. Beyond this limit Spark generates smaller methods.
+    # 65,535 by default. The JVM does not compile a method of more than 8,000 bytes: it interprets it. Decoding Avro was
+    # one. Beyond the limit Spark does not fuse the operators of a stage into one method.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups

@@ -118,8 +118,7 @@ class Attempt:
 
     def plan_for_all_rows(self) -> None:
         """Let the session plan queries that read the inputs and the table whole."""
-        tables = [self.table, *(self.now.table(name) for name in self.position.inputs)]
-        self.engine.plan_for(self.session, sum(table.size() for table in tables))
+        self.engine.plan_for(self.session, self.table.size() + self.now.size())
 
     def overtaken(self, state: State | None) -> bool:
         """Return whether another run has computed a table that did not exist in `state`, maybe beyond our pins."""
@@ -205,7 +204,7 @@ class Attempt:
         # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
         touched = replacement.touched(batch, self.row_key, merge.LITERALS)
         if touched is None:
-            if can_be_broadcast(batch.count(), self.table):
+            if can_be_broadcast(self.table, batch.count()):
                 return attempt._merged(F.broadcast(batch))
             self.plan_for_all_rows()
             return attempt._merged(batch)

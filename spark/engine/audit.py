@@ -95,7 +95,9 @@ def audit(ports: Ports, topology: Topology, target: Table, version: int | None =
     if not commits:
         raise InputChanged(f"{table.name} names no position at version {audited} or before: there is nothing to audit")
     with opened(ports.engine, topology.settings) as session:
-        ports.engine.plan_for(session, table.size())
+        at = commits[0].position
+        inputs = DeltaSnapshot(session, ports.lakehouse, topology.name, at.inputs, at.cut)
+        ports.engine.plan_for(session, table.size() + inputs.size())
         stored = version_of(session, table.path, audited, target.plan)
         with table_errors(topology, target), frame_cache(session) as cache:
             expected = _expected(ports, cache, topology, target, table, commits)

@@ -246,7 +246,8 @@ def test_changed_rows_are_broadcast_by_their_number_and_size(tmp_path: Path) -> 
     assert narrow.row_size() < 10
     assert wide.row_size() > 500
     assert stored("empty").row_size() == math.inf, "it is not known"
-    assert span.can_be_broadcast(49_999, wide)
-    assert not span.can_be_broadcast(50_000, wide)
-    assert span.can_be_broadcast(249_999, narrow)
-    assert not span.can_be_broadcast(250_000, narrow)
+    assert span.can_be_broadcast(wide, 49_999)
+    assert not span.can_be_broadcast(wide, 50_000)
+    assert span.can_be_broadcast(narrow, 249_999)
+    assert not span.can_be_broadcast(narrow, 250_000)
+    assert not span.can_be_broadcast(narrow, 50_000, written=16 << 20), "rows that are wider than the others"

@@ -66,7 +66,8 @@ def test_every_version_of_the_join_is_the_databases_whenever_the_client_is_kille
         running.join()
         kills.note()
         running = client.started(str(number))
-    lake.until(client.ticks)
+    last = tmp_path / f"{KILLS}.jsonl"
+    lake.until(lambda: last.exists() and "\n" in last.read_text())
     running.kill()
     running.join()
     assert [one for one in client.ticks() if one.alone and one.failed] == [], "a tick failed that no kill disturbed"
@@ -76,7 +77,7 @@ def test_every_version_of_the_join_is_the_databases_whenever_the_client_is_kille
     it.holds(recording("shop")[-1])
     for table in it.topology.tables:
         assert audit(ports, it.topology, table).holds
-    assert compared(it) >= 3, "versions whose offsets lie between two statements"
+    assert compared(it) >= 2, "the first version and the last one, at least"
 
 
 def send(it: Shop, statement: Statement) -> None:

@@ -55,6 +55,10 @@ class DeltaSnapshot:
         """Return a stored input."""
         return StoredTable.of(self.lakehouse, self.topology, name)
 
+    def size(self) -> int:
+        """Return how many bytes the files of all inputs have, at their newest versions."""
+        return sum(self.table(name).size() for name in self.inputs)
+
     def stored(self, scan: Scan) -> DataFrame:
         """Return all rows of a stored table: the scan's columns and `OURS`; null in columns it gained later.
 

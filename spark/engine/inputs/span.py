@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -37,11 +38,14 @@ BROADCAST_BYTES = 16 << 20
 LARGE = 16 << 20  # bytes of a table from which on finding its files by literals costs less than reading all of them
 
 
-def can_be_broadcast(count: int, table: StoredTable) -> bool:
-    """Return whether so many rows of a table are so few that every task can have them."""
+def can_be_broadcast(table: StoredTable, count: int, written: float = 0) -> bool:
+    """Return whether so many rows of a table are so few that every task can have them.
+
+    Some of them may be in `written` bytes of files. Of the others, such as deleted ones, the average size counts.
+    """
     if count < ALWAYS_BROADCAST:
         return True
-    return count < BROADCAST_ROWS and count * table.row_size() < BROADCAST_BYTES
+    return count < BROADCAST_ROWS and max(written, count * table.row_size()) < BROADCAST_BYTES
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,16 @@ class IncrementalSpan:
     @cached_property
     def is_small(self) -> bool:
         """Whether the changed rows of every input are so few that they can be broadcast."""
-        counts = {
-            name: sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found)
+        sizes = {
+            name: (
+                sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found),
+                sum(math.inf if commit.written_bytes is None else commit.written_bytes for commit in found),
+            )
             for name, found in self._changed.items()
             if not name.startswith(LANDING)
         }
-        counts |= {name: landed.records for name, landed in self._landed.items()}
-        return all(can_be_broadcast(count, self.after.table(name)) for name, count in counts.items())
+        sizes |= {name: (landed.records, landed.written_bytes) for name, landed in self._landed.items()}
+        return all(can_be_broadcast(self.after.table(name), *size) for name, size in sizes.items())
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, cached if the span is small."""
@@ -227,6 +234,7 @@ class IncrementalSpan:
 class LandingRange:
     """The part of a landing that lies in a span: the number of `records` at most, and whether it changed (`changed`).
 
+    `written_bytes` are those of the files that its commits added.
     `begun` is the batch that an earlier span read in part, if there is one. `redecoded`: the span has older records
     that were decoded again. `oldest` is the first batch that has records of the span; None if that is not known.
     """
@@ -236,6 +244,7 @@ class LandingRange:
     begun: int | None
     redecoded: bool = False
     oldest: int | None = None
+    written_bytes: int = 0
 
 
 def landing_range(
@@ -246,7 +255,7 @@ def landing_range(
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
         return LandingRange(0, changed=False, begun=None)
-    changed, begun, oldest = versions[0] != versions[1], None, None
+    changed, begun, oldest, written = versions[0] != versions[1], None, None, 0
     for commit in commits:
         [landed] = commit.position.cut.values()
         if not since.is_before(landed):
@@ -257,8 +266,9 @@ def landing_range(
         begun = commit.position.n
         changed = changed or commit.version == versions[1]
         records += commit.metrics.get("numTargetRowsUpdated", 0)
+        written += commit.metrics.get("numOutputBytes", 0)
     # Records that were decoded again have the batch that they were landed in.
-    return LandingRange(records, changed, begun, redecoded, None if redecoded else oldest)
+    return LandingRange(records, changed, begun, redecoded, None if redecoded else oldest, written)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,11 @@ class Entry:
     """The commit replaced the rows that meet a condition: its change feed has no updates."""
 
     @property
+    def written_bytes(self) -> int | None:
+        """How many bytes the files have that the commit added; None if its metrics do not say."""
+        return self.metrics.get("numOutputBytes", self.metrics.get("numTargetBytesAdded"))
+
+    @property
     def changed_rows(self) -> int | None:
         """How many rows the commit inserted, updated or deleted; None if its operation and metrics do not say.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
@@ -50,6 +50,8 @@ class ChangedVersion:
     """The commit replaced all rows, maybe with other columns."""
     replaces_keys: bool = False
     """The commit replaced rows at some keys: its change feed has deletions and insertions, and no updates."""
+    written_bytes: int | None = field(default=None, compare=False)
+    """The bytes of the files that the commit added; None: unknown."""
 
     @property
     def only_inserts(self) -> bool:
@@ -173,9 +175,12 @@ class StoredTable:
             raise ChangesExpired(f"{self.name} has no version {version} any more: {error}") from error
 
     def size(self) -> int:
-        """Return how many bytes the files of the newest version have."""
-        with delta_log.reading(self.path) as delta:
-            return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+        """Return how many bytes the files of the newest version have; 0 if there is no table."""
+        try:
+            with delta_log.reading(self.path) as delta:
+                return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+        except TableNotFoundError:
+            return 0
 
     def row_size(self) -> float:
         """Return how many bytes a row of the newest version has in its files, on average; infinity if it is unknown."""
@@ -263,7 +268,9 @@ class StoredTable:
             ChangesExpired: the log was cleaned up, and no longer has some of them.
         """
         return [
-            ChangedVersion(found.version, found.rows, found.position, found.overwrites, found.replaces_keys)
+            ChangedVersion(
+                found.version, found.rows, found.position, found.overwrites, found.replaces_keys, found.written_bytes
+            )
             for found in self._after(since, until)
             if found.rows != 0 and not found.widened
         ]
@@ -452,6 +459,11 @@ class _Seen:
     def rows(self) -> int | None:
         """How many rows the commit changed; None: unknown."""
         return None if self.entry is None else self.entry.changed_rows
+
+    @property
+    def written_bytes(self) -> int | None:
+        """The bytes of the files that the commit added; None: unknown."""
+        return None if self.entry is None else self.entry.written_bytes
 
     @property
     def widened(self) -> bool:
