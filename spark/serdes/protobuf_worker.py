@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from itertools import accumulate, chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -201,11 +201,17 @@ def _field(part: str, field: Any, kind: Kind, path: str) -> Read:
         read_value = _value(part, entry["value"], kind[2], f"{path}.value")
 
         def maps(messages: list[Any], rows: Sequence[int], fail: Fail) -> Any:
-            # In the order of keys: Protobuf has none.
-            items = [sorted(get(message).items(), key=itemgetter(0)) for message in messages]
-            flat, of, offsets = _flat(items, rows)
-            keys = read_key([key for key, _ in flat], of, fail)
-            return pa.MapArray.from_arrays(offsets, keys, read_value([value for _, value in flat], of, fail))
+            # In the order of keys: Protobuf has none. A text of proto2 that is no UTF-8 is bytes.
+            parts = [sorted(get(message), key=lambda key: (type(key) is bytes, key)) for message in messages]
+            flat, of, offsets = _flat(parts, rows)
+            keys = read_key(flat, of, fail)
+            if keys.null_count:  # a map has no key that is null, and Protobuf finds no value by a key of bytes
+                failed = {row for row, key in zip(of, keys, strict=True) if not key.is_valid}
+                parts = [[] if row in failed else part for row, part in zip(rows, parts, strict=True)]
+                flat, of, offsets = _flat(parts, rows)
+                keys = read_key(flat, of, fail)
+            found = [get(message)[key] for message, part in zip(messages, parts, strict=True) for key in part]
+            return pa.MapArray.from_arrays(offsets, keys, read_value(found, of, fail))
 
         return maps
     read = _value(part, field, kind[1] if kind[0] == "array" else kind, path)

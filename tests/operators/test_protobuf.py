@@ -267,6 +267,23 @@ def test_a_text_of_proto2_that_is_no_utf_8_is_an_error() -> None:
     ]
 
 
+def test_a_map_whose_key_does_not_fit_is_an_error_of_its_record_alone() -> None:
+    files = set_of({"m": "map<uint64, string>"})
+    row = message_class(files, "shop.Row")
+    good, great = row(m={2: "b", 1: "a"}).SerializeToString(), row(m={2**63: "c", 1: "a"}).SerializeToString()
+    read = ({"m": {1: "a", 2: "b"}}, None)
+    wrong = (None, "the value's m.key does not fit bigint: it is too great")
+    assert decoded(files, "m map<bigint,string>", good, great, good) == [read, wrong, read]
+
+    old = set_of({"p": "repeated Codes"}, syntax="proto2", more={"Codes": {"m": "map<string, int32>"}})
+    codes, no_utf_8 = b"\x0a\x05\x0a\x01x\x10\x07", b"\x0a\x05\x0a\x01\xff\x10\x07"  # entries of the map
+    whole = b"\x0a\x07" + codes
+    broken = whole + b"\x0a\x0e" + codes + no_utf_8
+    held = ({"p": [{"m": {"x": 7}}]}, None)
+    no_text = (None, "the value's p.m.key does not fit string: it is no UTF-8")
+    assert decoded(old, "p array<struct<m:map<string,int>>>", whole, broken, whole) == [held, no_text, held]
+
+
 FUZZED = {
     "id": "int64",
     "note": "optional string",
