@@ -88,7 +88,8 @@ class Type:
     value: Any
 
 
-TIME = ".google.protobuf.Timestamp"
+TIME, INT64 = ".google.protobuf.Timestamp", ".google.protobuf.Int64Value"
+VALUE, STRUCT = ".google.protobuf.Value", ".google.protobuf.Struct"
 MAX = b"\xff" * 9 + b"\1"  # 2**64 - 1
 NAN = bytes(6) + b"\xf8\x7f"
 AT = "2026-11-25T01:02:03.000004Z"
@@ -242,12 +243,20 @@ def test_a_framed_record_is_read_and_one_of_another_message_is_refused() -> None
         ({"a": "Status"}, "a string", b"\x0d" + bytes(4), "the value's a was written as another type"),
         ({"p": "Price"}, "p struct<cents:bigint>", b"\x0a\x03\x0a\x01x", "the value's p.cents was written as another"),
         ({"p": "repeated Price"}, "p array<struct<cents:bigint>>", b"\x0a\0\x0a\x03\x0a\x01x", "the value's p.cents"),
+        ({"w": INT64}, "w bigint", b"\x0a\x09\x09" + NAN, "the value's w does not fit bigint: value was written"),
+        ({"w": f"repeated {INT64}"}, "w array<bigint>", b"\x0a\0\x0a\2\x0a\0", "w does not fit bigint: value was"),
+        ({"w": f"map<int32, {INT64}>"}, "w map<int,bigint>", b"\x0a\4\x12\2\x0a\0", "w.value does not fit bigint: val"),
+        ({"t": TIME}, "t timestamp", b"\x0a\2\x0a\0", "the value's t does not fit timestamp: seconds was written"),
+        ({"v": VALUE}, "v string", b"\x0a\2\x10\7", "the value's v does not fit string: number_value was written"),
+        ({"v": VALUE}, "v string", b"\x0a\6\x32\4\x0a\2\x10\7", "number_value was written as another type than google"),
+        ({"s": STRUCT}, "s string", b"\x0a\6\x0a\4\x12\2\x10\7", "number_value was written as another type than"),
+        ({"s": STRUCT}, "s string", b"\x0a\4\x0a\2\x10\7", "fields was written as another type than google.pro"),
         ({"a": "string"}, "a string", b"\x0a\x01\xff", "the value does not decode as the Protobuf message shop.Row"),
         ({"a": "uint64"}, "a bigint", b"\x08" + MAX, "the value's a does not fit bigint: it is too great"),
         ({"a": "repeated uint64"}, "a array<bigint>", b"\x0a\x0b\0" + MAX, "the value's a does not fit bigint: it is"),
         ({"t": TIME}, "t timestamp", b"\x0a\2\x10\1", "the value's t does not fit timestamp: it is finer than micro"),
         ({"t": TIME}, "t timestamp", b"\x0a\x07\x08" + b"\xff" * 5 + b"\x7f", "it is outside of the years 1 to 9999"),
-        ({"v": ".google.protobuf.Value"}, "v string", b"\x0a\x09\x11" + NAN, "does not fit string: JSON has no such"),
+        ({"v": VALUE}, "v string", b"\x0a\x09\x11" + NAN, "does not fit string: JSON has no such"),
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_is_an_error(fields: dict[str, str], columns: str, raw: bytes, error: str) -> None:
