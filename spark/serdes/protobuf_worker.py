@@ -31,7 +31,7 @@ LONGEST = 5  # bytes of an index
 FIRST = (0,)  # the index of the first message
 DEEPEST = 100  # messages inside each other, as Protobuf allows
 
-VARINT = 0  # the wire type of a number; Protobuf unpacks the numbers of an enum
+VARINT, LENGTH = 0, 2  # wire types of a number, and of an entry of a map
 
 MAX_LONG = 2**63 - 1
 FIRST_SECOND, LAST_SECOND, BILLION = -62_135_596_800, 253_402_300_799, 1_000_000_000  # the years 1 to 9999
@@ -164,7 +164,7 @@ def _struct(part: str, descriptor: Any, columns: tuple[tuple[str, Kind], ...], p
 
     named = descriptor.fields_by_name
     reads = [(name, _field(part, named[name], kind, f"{path}{name}")) for name, kind in columns]
-    whole = _whole()
+    whole = _whole([name for name, _ in columns])
     empty = message_factory.GetMessageClass(descriptor)()
 
     def read(values: list[Any], rows: Sequence[int], fail: Fail) -> Any:
@@ -182,11 +182,11 @@ def _struct(part: str, descriptor: Any, columns: tuple[tuple[str, Kind], ...], p
     return read
 
 
-def _whole() -> Callable[[Any], Any]:
+def _whole(declared: Sequence[str]) -> Callable[[Any], Any]:
     """What returns a message, or raises `_Broken` if Protobuf did not read a field that the message has.
 
-    A field that has another wire type is among the unknown fields. So is a number that a closed enum does not know,
-    which is no error.
+    A field that has another wire type is among the unknown fields. So is a number that a closed enum (proto2) does not
+    have, and an entry of a map with one; that is no error if the field is not declared.
     """
     from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -196,11 +196,23 @@ def _whole() -> Callable[[Any], Any]:
             known = message.DESCRIPTOR.fields_by_number
             for one in unknown:
                 field = known.get(one.field_number)
-                if field is not None and (field.enum_type is None or one.wire_type != VARINT):
+                if field is None:
+                    continue
+                enum, wire_type = _enum(field)
+                if enum is None or one.wire_type != wire_type or not getattr(enum, "is_closed", True):
                     raise _Broken(f"{field.name} was written as another type than {message.DESCRIPTOR.full_name} has")
+                if field.name in declared:
+                    raise _Broken(f"{field.name} has a number that the enum {enum.full_name} does not have")
         return message
 
     return whole
+
+
+def _enum(field: Any) -> tuple[Any, int]:
+    """The enum of a field or of a map's values, None if there is none; and the wire type of its numbers or entries."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return field.message_type.fields_by_name["value"].enum_type, LENGTH
+    return field.enum_type, VARINT  # those of a list too, which Protobuf unpacks
 
 
 def _field(part: str, field: Any, kind: Kind, path: str) -> Read:
@@ -266,7 +278,7 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
         "timestamp": pa.timestamp("us", "UTC"),
     }[kind[0]]
     wrong = f"the {part}'s {path} does not fit {kind[0]}: "
-    whole = _whole()
+    whole = _whole([])  # no message of Google's has closed enums
 
     def plain(values: list[Any], _: Sequence[int], __: Fail) -> Any:
         return pa.array(values, arrow)

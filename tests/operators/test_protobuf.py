@@ -200,8 +200,7 @@ def test_presence_is_that_of_the_syntax() -> None:
         ({"a": 0, "b": 0, "c": None, "d": 0}, None),
     ]
     old = set_of({"a": "optional int32", "b": "optional int32 = -5", "c": "optional Status"}, syntax="proto2")
-    closed = b"\x18\x09"  # c is a number that the enum does not have
-    assert decoded(old, "a int, b int, c string", b"", closed) == [({"a": None, "b": -5, "c": None}, None)] * 2
+    assert decoded(old, "a int, b int, c string", b"") == [({"a": None, "b": -5, "c": None}, None)]
     required = set_of({"a": "required int32"}, syntax="proto2")
     assert decoded(required, "a int", b"", b"\x08\x07") == [
         (None, "the value lacks a required field of shop.Row"),
@@ -273,6 +272,34 @@ def test_a_text_of_proto2_that_is_no_utf_8_is_an_error() -> None:
     assert decoded(files, "a string", b"\x0a\x01\xff", b"\x0a\2\xc3\xa9") == [
         (None, "the value's a does not fit string: it is no UTF-8"),
         ({"a": "é"}, None),
+    ]
+
+
+def test_a_number_that_a_closed_enum_does_not_have_is_an_error_if_the_field_is_declared() -> None:
+    fields = {"c": "optional Status", "d": "repeated Status", "m": "map<string, Status>", "n": "optional int32"}
+    old = set_of(fields, syntax="proto2")
+    columns = {"c": "c string", "d": "d array<string>", "m": "m map<string,string>", "n": "n int"}
+    good = b"\x08\1\x12\2\0\1\x1a\5\x0a\1x\x10\1"
+    row = {"c": "PAID", "d": ["OPEN", "PAID"], "m": {"x": "PAID"}, "n": None}
+    assert decoded(old, ", ".join(columns.values()), good) == [(row, None)]
+    for name, more in (
+        ("c", b"\x08\x09"),
+        ("c", b"\x08" + MAX),  # -1
+        ("d", b"\x10\x09"),
+        ("d", b"\x12\2\1\x09"),  # packed
+        ("m", b"\x1a\5\x0a\1y\x10\x09"),
+    ):
+        error = f"the value's {name} has a number that the enum shop.Status does not have"
+        others = ", ".join(column for one, column in columns.items() if one != name)
+        assert decoded(old, columns[name], good + more) == [(None, error)]
+        [(_, skipped), (_, wrong)] = decoded(old, others, good + more, good + more + b"\x22\0")
+        assert skipped is None
+        assert wrong == "the value's n was written as another type than shop.Row has"
+    assert decoded(old, "c int", b"\x08\x09")[0][0] is None
+    new = set_of({"m": "map<string, Status>"})
+    assert decoded(new, "m map<string,string>", b"\x0a\5\x0a\1y\x10\x09", b"\x0a\5\x0a\1y\x12\0") == [
+        ({"m": {"y": "9"}}, None),
+        (None, "the value's m was written as another type than shop.Row has"),
     ]
 
 
