@@ -122,6 +122,7 @@ TYPES = (
     Type("repeated Price", "array<struct<cents:bigint>>", [{"cents": 5}, {}], [{"cents": 5}, {"cents": 0}]),
     Type("map<string, Price>", "map<string,struct<cents:bigint>>", {"b": {"cents": 5}}, {"b": {"cents": 5}}),
     Type("map<int64, string>", "map<bigint,string>", {"7": "x", "-1": ""}, {-1: "", 7: "x"}),
+    Type("map<uint64, string>", "map<bigint,string>", {"7": "x"}, {7: "x"}),
     Type("map<uint64, bytes>", "map<decimal(20,0),binary>", {str(2**64 - 1): ""}, {Decimal(2**64 - 1): b""}),
     Type(".google.protobuf.Timestamp", "timestamp", AT, datetime(2026, 11, 25, 1, 2, 3, 4, UTC)),
     Type(".google.protobuf.Timestamp", "struct<seconds:bigint,nanos:int>", AT, {"seconds": 1795568523, "nanos": 4000}),
@@ -166,23 +167,27 @@ def test_spark_reads_what_the_workers_read_and_keeps_the_other_columns(session: 
     kept = "_n int, _value binary, _timestamp timestamp, _headers array<struct<key:string,value:binary>>, "
     kept += "_key_row struct<id:decimal(20,0)>"
     at = datetime(2026, 11, 25, 1, 2, 3, 4)
+    name = next(f"c{number}" for number, one in enumerate(TYPES) if one.field == "map<uint64, string>")
+    great = ParseDict({name: {str(2**63): ""}}, message_class(files, "shop.Row")()).SerializeToString()
     records = [
         (0, raw, at, [("h", b"\0"), ("h", None)], (Decimal(7),)),
         (1, None, None, None, None),
         (2, b"\xff", at, [], None),
+        (3, great, at, [], None),
     ]
     frame = session.createDataFrame(records, kept)
     found = Messages(message_of("shop.Row", files, PLACE)).decode(
         frame, "value", parse_columns(columns, PLACE), NO_SCHEMAS
     )
     assert found.schema.names == [*frame.schema.names, "_value_row", "_value_error"]
-    first, second, third = (one.asDict(recursive=True) for one in sorted(found.collect()))
-    for one, sent in zip((first, second, third), sorted(frame.collect()), strict=True):
+    first, second, third, fourth = (one.asDict(recursive=True) for one in sorted(found.collect()))
+    for one, sent in zip((first, second, third, fourth), sorted(frame.collect()), strict=True):
         assert {name: one[name] for name in frame.columns} == sent.asDict(recursive=True)
     local = {name: _local(value) for name, value in row.items()}
     assert (first["_value_row"], first["_value_error"]) == (local, None)
     assert (second["_value_row"], second["_value_error"]) == (None, None)
     assert third["_value_error"] == "the value does not decode as the Protobuf message shop.Row"
+    assert fourth["_value_error"] == f"the value's {name}.key does not fit bigint: it is too great"
 
 
 def _local(value: Any) -> Any:
