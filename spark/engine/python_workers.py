@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from spark.engine.errors import EngineWithoutPython, cause, engine_died
+from spark.engine.executors import passed, tasks
 from spark.serdes.protobuf import Messages
 from spark.serdes.schemas import NO_SCHEMAS
 
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
     from spark.engine.ports import Ports
     from spark.topology.topology import Source
 
-EXECUTORS: Final = 16  # tasks that start a worker, so that most executors are asked
-
 RAISED: Final = re.compile(r"^\s*([\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
 """The line of a traceback that says what was raised."""
 
-_able: set[object] = set()
-"""The engines that can."""
+_ABLE: Final = "workers"
+"""The name of the check."""
 
 
 def check_workers(ports: Ports, session: SparkSession, source: Source) -> None:
@@ -39,9 +38,9 @@ def check_workers(ports: Ports, session: SparkSession, source: Source) -> None:
         EngineWithoutPython: it does not.
     """
     consumed = source.consumed
-    if consumed.message is None or ports.engine in _able:
+    if consumed.message is None or (_ABLE, ports.engine) in passed:
         return
-    empty = session.range(0, EXECUTORS, 1, EXECUTORS).select(F.lit(b"").alias("_value"))
+    empty = tasks(session).select(F.lit(b"").alias("_value"))
     try:
         Messages(consumed.message).decode(empty, "value", consumed.value + consumed.again, NO_SCHEMAS).count()
     except PySparkException as error:
@@ -54,7 +53,7 @@ def check_workers(ports: Ports, session: SparkSession, source: Source) -> None:
             "name it by PYSPARK_PYTHON in the environment of the engine; the lake's own engine has it when it is "
             "started again: tidetable down, tidetable up"
         ) from error
-    _able.add(ports.engine)
+    passed.add((_ABLE, ports.engine))
 
 
 def _why(error: PySparkException) -> str:

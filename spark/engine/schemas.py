@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from spark.engine.errors import EngineUnlimited, RegistryUnavailable, SchemaMismatch
+from spark.engine.executors import passed, tasks
 from spark.serdes import avro
 from spark.serdes.records import check
 from spark.serdes.schemas import NO_SCHEMAS, UNKNOWN, Schemas
@@ -39,13 +40,11 @@ LIMITS: Final = {
 }
 """System properties of the JVM that bound what Avro allocates for one record, in bytes and in items."""
 
-EXECUTORS = 16  # tasks that read the properties, so that most executors are asked
-
 _seen: defaultdict[tuple[str, str, Part], set[int]] = defaultdict(set)
 """By registry, topic and part, the ids that records had without being versions of the subject."""
 
-_limited: set[object] = set()
-"""The engines that have the limits."""
+_LIMITED: Final = "limits"
+"""The name of the check of `LIMITS`."""
 
 
 def java_options() -> list[str]:
@@ -126,10 +125,10 @@ def check_limits(ports: Ports, session: SparkSession, source: Source) -> None:
     Raises:
         EngineUnlimited: it does not.
     """
-    if not parts_with_schemas(source) or ports.engine in _limited:
+    if not parts_with_schemas(source) or (_LIMITED, ports.engine) in passed:
         return
     names = [F.java_method(F.lit("java.lang.System"), F.lit("getProperty"), F.lit(name)) for name in LIMITS]
-    rows = session.range(0, EXECUTORS, 1, EXECUTORS).select(*names).distinct().collect()
+    rows = tasks(session).select(*names).distinct().collect()
     if any(value is None or not value.isdecimal() for row in rows for value in row):
         options = " ".join(java_options())
         raise EngineUnlimited(
@@ -137,7 +136,7 @@ def check_limits(ports: Ports, session: SparkSession, source: Source) -> None:
             f"records: one broken record could end it. Start its driver and its executors with {options} "
             "(spark.driver.extraJavaOptions, spark.executor.extraJavaOptions)"
         )
-    _limited.add(ports.engine)
+    passed.add((_LIMITED, ports.engine))
 
 
 def _by_id(others: Iterable[Schema | None], versions: tuple[Schema, ...]) -> dict[int, Schema]:

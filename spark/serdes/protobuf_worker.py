@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from itertools import accumulate, chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LONGEST = 5  # bytes of an index
 FIRST = (0,)  # the index of the first message
 DEEPEST = 100  # messages inside each other, as Protobuf allows
 
-VARINT, LENGTH = 0, 2  # wire types of a number, and of packed numbers
+VARINT, LENGTH = 0, 2  # wire types of a number, and of an entry of a map
 
 MAX_LONG = 2**63 - 1
 FIRST_SECOND, LAST_SECOND, BILLION = -62_135_596_800, 253_402_300_799, 1_000_000_000  # the years 1 to 9999
@@ -161,33 +161,58 @@ def _struct(part: str, descriptor: Any, columns: tuple[tuple[str, Kind], ...], p
     """What reads messages as a struct of some of their fields."""
     import pyarrow as pa
     from google.protobuf import message_factory
-    from google.protobuf.unknown_fields import UnknownFieldSet
 
     named = descriptor.fields_by_name
     reads = [(name, _field(part, named[name], kind, f"{path}{name}")) for name, kind in columns]
-    # A field that has another wire type is among the unknown fields. So is a number that a closed enum does not know,
-    # which is no error.
-    known = {one.number: one.name for one in descriptor.fields}
-    enums = {one.number: _has_label(one, "repeated") for one in descriptor.fields if one.enum_type is not None}
+    whole = _whole([name for name, _ in columns])
     empty = message_factory.GetMessageClass(descriptor)()
 
     def read(values: list[Any], rows: Sequence[int], fail: Fail) -> Any:
         absent = [value is None for value in values]
         messages = [empty if value is None else value for value in values]
         for row, message in zip(rows, messages, strict=True):
-            unknown = UnknownFieldSet(message)
-            if len(unknown):
-                for one in unknown:
-                    number = one.field_number
-                    allowed = (VARINT, LENGTH) if enums.get(number) else (VARINT,)
-                    if number in known and not (number in enums and one.wire_type in allowed):
-                        field = f"{path}{known[number]}"
-                        fail(row, f"the {part}'s {field} was written as another type than {descriptor.full_name} has")
+            try:
+                whole(message)
+            except _Broken as error:
+                fail(row, f"the {part}'s {path}{error}")
         arrays = [read_field(messages, rows, fail) for _, read_field in reads]
         fields = [pa.field(name, array.type) for (name, _), array in zip(reads, arrays, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent, pa.bool_()))
 
     return read
+
+
+def _whole(declared: Sequence[str]) -> Callable[[Any], Any]:
+    """What returns a message, or raises `_Broken` if Protobuf did not read a field that the message has.
+
+    A field that has another wire type is among the unknown fields. So is a number that a closed enum (proto2) does not
+    have, and an entry of a map with one; that is no error if the field is not declared.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    def whole(message: Any) -> Any:
+        unknown = UnknownFieldSet(message)
+        if len(unknown):
+            known = message.DESCRIPTOR.fields_by_number
+            for one in unknown:
+                field = known.get(one.field_number)
+                if field is None:
+                    continue
+                enum, wire_type = _enum(field)
+                if enum is None or one.wire_type != wire_type or not getattr(enum, "is_closed", True):
+                    raise _Broken(f"{field.name} was written as another type than {message.DESCRIPTOR.full_name} has")
+                if field.name in declared:
+                    raise _Broken(f"{field.name} has a number that the enum {enum.full_name} does not have")
+        return message
+
+    return whole
+
+
+def _enum(field: Any) -> tuple[Any, int]:
+    """The enum of a field or of a map's values, None if there is none; and the wire type of its numbers or entries."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return field.message_type.fields_by_name["value"].enum_type, LENGTH
+    return field.enum_type, VARINT  # those of a list too, which Protobuf unpacks
 
 
 def _field(part: str, field: Any, kind: Kind, path: str) -> Read:
@@ -201,11 +226,17 @@ def _field(part: str, field: Any, kind: Kind, path: str) -> Read:
         read_value = _value(part, entry["value"], kind[2], f"{path}.value")
 
         def maps(messages: list[Any], rows: Sequence[int], fail: Fail) -> Any:
-            # In the order of keys: Protobuf has none.
-            items = [sorted(get(message).items(), key=itemgetter(0)) for message in messages]
-            flat, of, offsets = _flat(items, rows)
-            keys = read_key([key for key, _ in flat], of, fail)
-            return pa.MapArray.from_arrays(offsets, keys, read_value([value for _, value in flat], of, fail))
+            # In the order of keys: Protobuf has none. A text of proto2 that is no UTF-8 is bytes.
+            parts = [sorted(get(message), key=lambda key: (type(key) is bytes, key)) for message in messages]
+            flat, of, offsets = _flat(parts, rows)
+            keys = read_key(flat, of, fail)
+            if keys.null_count:  # a map has no key that is null, and Protobuf finds no value by a key of bytes
+                failed = {row for row, key in zip(of, keys, strict=True) if not key.is_valid}
+                parts = [[] if row in failed else part for row, part in zip(rows, parts, strict=True)]
+                flat, of, offsets = _flat(parts, rows)
+                keys = read_key(flat, of, fail)
+            found = [get(message)[key] for message, part in zip(messages, parts, strict=True) for key in part]
+            return pa.MapArray.from_arrays(offsets, keys, read_value(found, of, fail))
 
         return maps
     read = _value(part, field, kind[1] if kind[0] == "array" else kind, path)
@@ -247,8 +278,12 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
         "timestamp": pa.timestamp("us", "UTC"),
     }[kind[0]]
     wrong = f"the {part}'s {path} does not fit {kind[0]}: "
+    whole = _whole([])  # no message of Google's has closed enums
 
-    def checked(convert: Callable[[Any], Any]) -> Read:
+    def plain(values: list[Any], _: Sequence[int], __: Fail) -> Any:
+        return pa.array(values, arrow)
+
+    def checked(convert: Callable[[Any], Any], then: Read = plain) -> Read:
         def read(values: list[Any], rows: Sequence[int], fail: Fail) -> Any:
             out = []
             for row, value in zip(rows, values, strict=True):
@@ -257,17 +292,17 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
                 except _Broken as error:
                     out.append(None)
                     fail(row, f"{wrong}{error}")
-            return pa.array(out, arrow)
+            return then(out, rows, fail)
 
         return read
 
     if of == TIMESTAMP:
-        return checked(_micros)
+        return checked(lambda value: _micros(whole(value)))
     if of in JSON:
-        return checked(_json)
+        return checked(lambda value: _json(value, whole))
     if of is not None:  # a wrapper
         inside = _value(part, field.message_type.fields_by_name["value"], kind, path)
-        return lambda values, rows, fail: inside([v if v is None else v.value for v in values], rows, fail)
+        return checked(lambda value: whole(value).value, inside)
     if field.enum_type is not None and kind[0] == "string":
         names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
         return lambda values, _, __: pa.array([v if v is None else names.get(v) or str(v) for v in values], arrow)
@@ -275,11 +310,11 @@ def _value(part: str, field: Any, kind: Kind, path: str) -> Read:
         slow = checked(_utf8)
         # proto2 does not check texts: one that is no UTF-8 is bytes.
         return lambda values, rows, fail: (
-            slow(values, rows, fail) if bytes in set(map(type, values)) else pa.array(values, arrow)
+            slow(values, rows, fail) if bytes in set(map(type, values)) else plain(values, rows, fail)
         )
     if kind[0] == "bigint":
-        return checked(_long) if field.cpp_type == field.CPPTYPE_UINT64 else lambda v, _, __: pa.array(v, arrow)
-    return lambda values, _, __: pa.array(values, arrow)
+        return checked(_long) if field.cpp_type == field.CPPTYPE_UINT64 else plain
+    return plain
 
 
 def _micros(value: Any) -> int:
@@ -291,27 +326,28 @@ def _micros(value: Any) -> int:
     return int(seconds * 1_000_000 + nanos // 1000)
 
 
-def _json(value: Any) -> str:
+def _json(value: Any, whole: Callable[[Any], Any]) -> str:
     """The JSON text of a Struct, Value or ListValue. Versions of protobuf differ in how they would write numbers."""
+    plain = _plain(value, whole)
     try:
-        return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
     except ValueError as error:
         raise _Broken("JSON has no such value") from error
 
 
-def _plain(value: Any) -> Any:
-    name = value.DESCRIPTOR.name
+def _plain(value: Any, whole: Callable[[Any], Any]) -> Any:
+    name = whole(value).DESCRIPTOR.name
     if name == "Struct":
-        return {key: _plain(one) for key, one in value.fields.items()}
+        return {key: _plain(one, whole) for key, one in value.fields.items()}
     if name == "ListValue":
-        return [_plain(one) for one in value.values]
+        return [_plain(one, whole) for one in value.values]
     held = value.WhichOneof("kind")
     if held is None or held == "null_value":
         return None
     found = getattr(value, held)
     if held == "number_value":
         return int(found) if abs(found) < EXACT and found == int(found) else found
-    return found if held in ("string_value", "bool_value") else _plain(found)
+    return found if held in ("string_value", "bool_value") else _plain(found, whole)
 
 
 def _utf8(value: Any) -> str:

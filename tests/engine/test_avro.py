@@ -166,7 +166,7 @@ def test_an_engine_without_limits_is_refused_with_its_options(
 ) -> None:
     orders.send(value(note="string"), (1, {"note": "x"}))
     monkeypatch.setattr(engine_schemas, "LIMITS", {**engine_schemas.LIMITS, "tidetable.tests.limit": 1})
-    monkeypatch.setattr(engine_schemas, "_limited", set())
+    monkeypatch.setattr(engine_schemas, "passed", set())
     with pytest.raises(EngineUnlimited, match=r"-Dorg.apache.avro.limits.string.maxLength=.*-Dtidetable.tests.limit=1"):
         landing(avro, declared(orders, "note string"))
 

@@ -144,7 +144,7 @@ def test_an_engine_whose_workers_have_another_python_is_refused_by_name(
     order = message_class(FILES, "shop.Order")(customer=7).SerializeToString()
     send(kafka, name, Record(b"1", order))
     topology = declared(name, key_format="json", key_message=None)
-    monkeypatch.setattr(python_workers, "_able", set())
+    monkeypatch.setattr(python_workers, "passed", set())
     version = namedtuple("version", "major minor micro releaselevel serial")  # as Python's own
     monkeypatch.setattr(sys, "version_info", version(3, 99, 0, "final", 0))  # this client's: workers compare it
     says = r"topic orders.*PYTHON_VERSION_MISMATCH.* Python 3.99 with pyspark, pyarrow and protobuf"

@@ -88,7 +88,8 @@ class Type:
     value: Any
 
 
-TIME = ".google.protobuf.Timestamp"
+TIME, INT64 = ".google.protobuf.Timestamp", ".google.protobuf.Int64Value"
+VALUE, STRUCT = ".google.protobuf.Value", ".google.protobuf.Struct"
 MAX = b"\xff" * 9 + b"\1"  # 2**64 - 1
 NAN = bytes(6) + b"\xf8\x7f"
 AT = "2026-11-25T01:02:03.000004Z"
@@ -121,6 +122,7 @@ TYPES = (
     Type("repeated Price", "array<struct<cents:bigint>>", [{"cents": 5}, {}], [{"cents": 5}, {"cents": 0}]),
     Type("map<string, Price>", "map<string,struct<cents:bigint>>", {"b": {"cents": 5}}, {"b": {"cents": 5}}),
     Type("map<int64, string>", "map<bigint,string>", {"7": "x", "-1": ""}, {-1: "", 7: "x"}),
+    Type("map<uint64, string>", "map<bigint,string>", {"7": "x"}, {7: "x"}),
     Type("map<uint64, bytes>", "map<decimal(20,0),binary>", {str(2**64 - 1): ""}, {Decimal(2**64 - 1): b""}),
     Type(".google.protobuf.Timestamp", "timestamp", AT, datetime(2026, 11, 25, 1, 2, 3, 4, UTC)),
     Type(".google.protobuf.Timestamp", "struct<seconds:bigint,nanos:int>", AT, {"seconds": 1795568523, "nanos": 4000}),
@@ -165,23 +167,27 @@ def test_spark_reads_what_the_workers_read_and_keeps_the_other_columns(session: 
     kept = "_n int, _value binary, _timestamp timestamp, _headers array<struct<key:string,value:binary>>, "
     kept += "_key_row struct<id:decimal(20,0)>"
     at = datetime(2026, 11, 25, 1, 2, 3, 4)
+    name = next(f"c{number}" for number, one in enumerate(TYPES) if one.field == "map<uint64, string>")
+    great = ParseDict({name: {str(2**63): ""}}, message_class(files, "shop.Row")()).SerializeToString()
     records = [
         (0, raw, at, [("h", b"\0"), ("h", None)], (Decimal(7),)),
         (1, None, None, None, None),
         (2, b"\xff", at, [], None),
+        (3, great, at, [], None),
     ]
     frame = session.createDataFrame(records, kept)
     found = Messages(message_of("shop.Row", files, PLACE)).decode(
         frame, "value", parse_columns(columns, PLACE), NO_SCHEMAS
     )
     assert found.schema.names == [*frame.schema.names, "_value_row", "_value_error"]
-    first, second, third = (one.asDict(recursive=True) for one in sorted(found.collect()))
-    for one, sent in zip((first, second, third), sorted(frame.collect()), strict=True):
+    first, second, third, fourth = (one.asDict(recursive=True) for one in sorted(found.collect()))
+    for one, sent in zip((first, second, third, fourth), sorted(frame.collect()), strict=True):
         assert {name: one[name] for name in frame.columns} == sent.asDict(recursive=True)
     local = {name: _local(value) for name, value in row.items()}
     assert (first["_value_row"], first["_value_error"]) == (local, None)
     assert (second["_value_row"], second["_value_error"]) == (None, None)
     assert third["_value_error"] == "the value does not decode as the Protobuf message shop.Row"
+    assert fourth["_value_error"] == f"the value's {name}.key does not fit bigint: it is too great"
 
 
 def _local(value: Any) -> Any:
@@ -199,8 +205,7 @@ def test_presence_is_that_of_the_syntax() -> None:
         ({"a": 0, "b": 0, "c": None, "d": 0}, None),
     ]
     old = set_of({"a": "optional int32", "b": "optional int32 = -5", "c": "optional Status"}, syntax="proto2")
-    closed = b"\x18\x09"  # c is a number that the enum does not have
-    assert decoded(old, "a int, b int, c string", b"", closed) == [({"a": None, "b": -5, "c": None}, None)] * 2
+    assert decoded(old, "a int, b int, c string", b"") == [({"a": None, "b": -5, "c": None}, None)]
     required = set_of({"a": "required int32"}, syntax="proto2")
     assert decoded(required, "a int", b"", b"\x08\x07") == [
         (None, "the value lacks a required field of shop.Row"),
@@ -242,12 +247,20 @@ def test_a_framed_record_is_read_and_one_of_another_message_is_refused() -> None
         ({"a": "Status"}, "a string", b"\x0d" + bytes(4), "the value's a was written as another type"),
         ({"p": "Price"}, "p struct<cents:bigint>", b"\x0a\x03\x0a\x01x", "the value's p.cents was written as another"),
         ({"p": "repeated Price"}, "p array<struct<cents:bigint>>", b"\x0a\0\x0a\x03\x0a\x01x", "the value's p.cents"),
+        ({"w": INT64}, "w bigint", b"\x0a\x09\x09" + NAN, "the value's w does not fit bigint: value was written"),
+        ({"w": f"repeated {INT64}"}, "w array<bigint>", b"\x0a\0\x0a\2\x0a\0", "w does not fit bigint: value was"),
+        ({"w": f"map<int32, {INT64}>"}, "w map<int,bigint>", b"\x0a\4\x12\2\x0a\0", "w.value does not fit bigint: val"),
+        ({"t": TIME}, "t timestamp", b"\x0a\2\x0a\0", "the value's t does not fit timestamp: seconds was written"),
+        ({"v": VALUE}, "v string", b"\x0a\2\x10\7", "the value's v does not fit string: number_value was written"),
+        ({"v": VALUE}, "v string", b"\x0a\6\x32\4\x0a\2\x10\7", "number_value was written as another type than google"),
+        ({"s": STRUCT}, "s string", b"\x0a\6\x0a\4\x12\2\x10\7", "number_value was written as another type than"),
+        ({"s": STRUCT}, "s string", b"\x0a\4\x0a\2\x10\7", "fields was written as another type than google.pro"),
         ({"a": "string"}, "a string", b"\x0a\x01\xff", "the value does not decode as the Protobuf message shop.Row"),
         ({"a": "uint64"}, "a bigint", b"\x08" + MAX, "the value's a does not fit bigint: it is too great"),
         ({"a": "repeated uint64"}, "a array<bigint>", b"\x0a\x0b\0" + MAX, "the value's a does not fit bigint: it is"),
         ({"t": TIME}, "t timestamp", b"\x0a\2\x10\1", "the value's t does not fit timestamp: it is finer than micro"),
         ({"t": TIME}, "t timestamp", b"\x0a\x07\x08" + b"\xff" * 5 + b"\x7f", "it is outside of the years 1 to 9999"),
-        ({"v": ".google.protobuf.Value"}, "v string", b"\x0a\x09\x11" + NAN, "does not fit string: JSON has no such"),
+        ({"v": VALUE}, "v string", b"\x0a\x09\x11" + NAN, "does not fit string: JSON has no such"),
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_is_an_error(fields: dict[str, str], columns: str, raw: bytes, error: str) -> None:
@@ -265,6 +278,51 @@ def test_a_text_of_proto2_that_is_no_utf_8_is_an_error() -> None:
         (None, "the value's a does not fit string: it is no UTF-8"),
         ({"a": "é"}, None),
     ]
+
+
+def test_a_number_that_a_closed_enum_does_not_have_is_an_error_if_the_field_is_declared() -> None:
+    fields = {"c": "optional Status", "d": "repeated Status", "m": "map<string, Status>", "n": "optional int32"}
+    old = set_of(fields, syntax="proto2")
+    columns = {"c": "c string", "d": "d array<string>", "m": "m map<string,string>", "n": "n int"}
+    good = b"\x08\1\x12\2\0\1\x1a\5\x0a\1x\x10\1"
+    row = {"c": "PAID", "d": ["OPEN", "PAID"], "m": {"x": "PAID"}, "n": None}
+    assert decoded(old, ", ".join(columns.values()), good) == [(row, None)]
+    for name, more in (
+        ("c", b"\x08\x09"),
+        ("c", b"\x08" + MAX),  # -1
+        ("d", b"\x10\x09"),
+        ("d", b"\x12\2\1\x09"),  # packed
+        ("m", b"\x1a\5\x0a\1y\x10\x09"),
+    ):
+        error = f"the value's {name} has a number that the enum shop.Status does not have"
+        others = ", ".join(column for one, column in columns.items() if one != name)
+        assert decoded(old, columns[name], good + more) == [(None, error)]
+        [(_, skipped), (_, wrong)] = decoded(old, others, good + more, good + more + b"\x22\0")
+        assert skipped is None
+        assert wrong == "the value's n was written as another type than shop.Row has"
+    assert decoded(old, "c int", b"\x08\x09")[0][0] is None
+    new = set_of({"m": "map<string, Status>"})
+    assert decoded(new, "m map<string,string>", b"\x0a\5\x0a\1y\x10\x09", b"\x0a\5\x0a\1y\x12\0") == [
+        ({"m": {"y": "9"}}, None),
+        (None, "the value's m was written as another type than shop.Row has"),
+    ]
+
+
+def test_a_map_whose_key_does_not_fit_is_an_error_of_its_record_alone() -> None:
+    files = set_of({"m": "map<uint64, string>"})
+    row = message_class(files, "shop.Row")
+    good, great = row(m={2: "b", 1: "a"}).SerializeToString(), row(m={2**63: "c", 1: "a"}).SerializeToString()
+    read = ({"m": {1: "a", 2: "b"}}, None)
+    wrong = (None, "the value's m.key does not fit bigint: it is too great")
+    assert decoded(files, "m map<bigint,string>", good, great, good) == [read, wrong, read]
+
+    old = set_of({"p": "repeated Codes"}, syntax="proto2", more={"Codes": {"m": "map<string, int32>"}})
+    codes, no_utf_8 = b"\x0a\x05\x0a\x01x\x10\x07", b"\x0a\x05\x0a\x01\xff\x10\x07"  # entries of the map
+    whole = b"\x0a\x07" + codes
+    broken = whole + b"\x0a\x0e" + codes + no_utf_8
+    held = ({"p": [{"m": {"x": 7}}]}, None)
+    no_text = (None, "the value's p.m.key does not fit string: it is no UTF-8")
+    assert decoded(old, "p array<struct<m:map<string,int>>>", whole, broken, whole) == [held, no_text, held]
 
 
 FUZZED = {
