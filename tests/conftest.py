@@ -102,10 +102,12 @@ def _servers(request: pytest.FixtureRequest, lake_root: Path) -> tuple[Engine, E
 def one_compiler(folder: Path) -> Iterator[None]:
     """Engines that start meanwhile use the first compiler of the JVM only, which takes less time for new code.
 
-    Nearly every query of the tests is a new one, and reads few rows.
+    Nearly every query of the tests is a new one, and reads few rows. A JVM with one compiler keeps 48 MB of compiled
+    code unless it is told otherwise, which are full after ten minutes: it then compiles the same again and again.
     """
+    options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     with pytest.MonkeyPatch.context() as patched:
-        (folder / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -XX:TieredStopAtLevel=1\n")
+        (folder / "spark-defaults.conf").write_text(f"spark.driver.defaultJavaOptions {options}\n")
         patched.setenv("SPARK_CONF_DIR", str(folder))
         yield
 

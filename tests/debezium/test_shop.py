@@ -1,4 +1,7 @@
-"""Two related tables of a PostgreSQL, by the events that the real connector wrote, and their join: what it had."""
+"""Two related tables of a PostgreSQL, by the events that the real connector wrote, and their join: what it had.
+
+`tests/faults/test_debezium_kills.py` compares them at random cuts, in JSON, while the client is killed.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +52,6 @@ def replayed(
             it.holds(statement)
             compared += 1
     return compared
-
-
-def test_tables_and_join_are_the_databases(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
-) -> None:
-    """Through random cuts, in one partition, with truncates."""
-    random = Random(7)
-    it = shop(Ports(engine, lakehouse, kafka), kafka, topic, "json", 1, True)
-    last = len(recording("shop")) - 1
-    ticks = {*random.sample(range(last), 2), last}
-    assert replayed(it, "string", "json", None, ticks, random) == len(ticks)
 
 
 @pytest.mark.parametrize(
