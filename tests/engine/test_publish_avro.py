@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 from resources.process import free_port
 from resources.publisher import Publisher
 from resources.registry import Registry
+from spark.engine import publish as publishing
 from spark.engine.errors import (
     ColumnRefused,
     KeySchemaLost,
@@ -31,6 +32,7 @@ from spark.engine.errors import (
 from spark.engine.publish import publish
 from spark.engine.publishing import position
 from spark.engine.publishing.position import PublishedPosition, group, published_position
+from spark.engine.rebuild import rebuild
 from spark.serdes.framing import header_for, schema_id
 from spark.topology import Consumed, Produced, StreamsBuilder
 from tests.support import lake
@@ -292,6 +294,30 @@ def test_a_publisher_that_died_between_registering_and_sending_begins_again_with
     fresh.publish(topology)
     assert (fresh.ids("key"), fresh.ids("value")) == ids
     assert [(schema_id(one.key or b""), schema_id(one.value or b"")) for one in fresh.told()] == [(*ids[0], *ids[1])]
+
+
+def test_a_version_that_was_begun_is_ended_by_the_schema_it_had_and_nothing_is_sent_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the present columns have another schema, by which the topic has nothing yet."""
+    value = "amount int, note string"
+    both, one = (world.topology(value, Produced.avro(), *columns) for columns in (("amount", "note"), ("amount",)))
+    monkeypatch.setattr(publishing, "BATCH", 2)
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    world.arrive(both, *((key, {"amount": 1, "note": ""}) for key in range(1, 7)))
+    world.publish(both)
+    first = world.told()
+    world.arrive(both, *((key, {"amount": 2, "note": ""}) for key in range(3, 7)))
+    with pytest.raises(Crash):  # behind two of the four that changed
+        publish(world.ports, both, both.tables[-1], crash)
+    rebuild(world.ports, one, one.tables[-1], "rebuild")
+    assert world.publish(one).records == 2
+    changed = [pair for pair in world.read() if pair[1]["amount"] == 2]
+    assert sorted(changed, key=str) == [(key, {"amount": 2, "note": ""}) for key in range(3, 7)]
+    assert len(world.told()) == len(first) + 4
 
 
 def test_a_topic_keeps_the_id_of_its_keys_schema(world: World) -> None:

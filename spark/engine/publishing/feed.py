@@ -116,8 +116,8 @@ class Feed:
         return self._paged(ordered(self.target, net(self.target, self._difference(version, begun))))
 
     def _between(self, since: int, until: int) -> list[DataFrame]:
+        now = self._encoded(self._at(until), until, F.lit(True))  # first: see `_difference`
         was = self._compared(self._at(since), until, F.lit(False))
-        now = self._encoded(self._at(until), until, F.lit(True))
         return self._paged(ordered(self.target, net(self.target, was.unionByName(now))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
@@ -156,8 +156,9 @@ class Feed:
                 f"{self.target.topic} has records of the former one. {remedy(self.target)}"
             )
         own = _own_columns(after.schema) if begun else None
-        was = self._compared(before, version, F.lit(False), own)
-        return was.unionByName(self._encoded(after, version, F.lit(True), own))
+        # First what is sent: what is compared with it has the ids of its schemas, which are a part of the bytes.
+        now = self._encoded(after, version, F.lit(True), own)
+        return self._compared(before, version, F.lit(False), own).unionByName(now)
 
     @cached_property
     def _columns(self) -> dict[str, DataType | str] | None:
