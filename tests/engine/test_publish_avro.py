@@ -17,6 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable, QueryBuilder
 
+from resources.engine import SESSION
 from resources.process import free_port
 from resources.publisher import Publisher
 from resources.registry import Registry
@@ -403,17 +404,24 @@ def test_a_type_that_only_spark_knows_is_refused_before_a_record(fresh: World) -
 
 
 @pytest.mark.thorough
-def test_a_refused_record_is_named_by_its_bytes_and_left_out_once_the_row_was_corrected(world: World) -> None:
+def test_a_refused_record_is_named_by_its_bytes_and_left_out_once_the_row_was_corrected(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by an engine that is set to refuse dates before 1582."""
+    mode = {"spark.sql.avro.datetimeRebaseModeInWrite": "EXCEPTION"}
+    monkeypatch.setattr("resources.engine.SESSION", {**mode, **SESSION})
     builder = StreamsBuilder(f"far-{world.items}", message_timestamp_after_max_ms=None)
-    shape = Consumed.json(key="id bigint", value="at bigint", timestamp="at")
+    shape = Consumed.json(key="id bigint", value="at bigint, day date", timestamp="at")
     builder.table(world.items, shape).to(world.sink, Produced.avro())
     topology = builder.build()
-    world.arrive(topology, (1, {"at": 1_700_000_000_000}))
+    world.arrive(topology, (1, {"at": 1_700_000_000_000, "day": "1500-01-01"}))
     world.publish(topology)
-    world.arrive(topology, (7, {"at": 4_000_000_000_000}))
+    world.arrive(topology, (7, {"at": 4_000_000_000_000, "day": "1500-01-01"}))
     with pytest.raises(RecordRefused, match=r"refuses the record of key 0x00[0-9a-f]{8}0e of .*correct the row"):
         world.publish(topology)
-    world.arrive(topology, (7, {"at": 1_700_000_000_001}))
+    world.arrive(topology, (7, {"at": 1_700_000_000_001, "day": "1500-01-01"}))
     done = world.publish(topology)
     assert (done.records, done.left_out) == (1, 1)
-    assert sorted(world.read(), key=str) == [(1, {"at": 1_700_000_000_000}), (7, {"at": 1_700_000_000_001})]
+    day = date(1500, 1, 1)
+    wanted = [(1, {"at": 1_700_000_000_000, "day": day}), (7, {"at": 1_700_000_000_001, "day": day})]
+    assert sorted(world.read(), key=str) == wanted

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
 
-PROLEPTIC = "spark.sql.avro.datetimeRebaseModeInWrite", "CORRECTED"
-"""Dates before 1582 are written as they are, also where a cluster is set to shift them for old versions of Spark."""
-
 WritingOf = Callable[["Part", tuple[Column, ...]], "Writing | None"]
 """The schema by which a part with some columns is written; None for a format without a registry."""
 
@@ -78,7 +75,6 @@ class Feed:
 
     def register(self) -> None:
         """Register the schemas of the present columns, so that a registry that refuses them does before a record."""
-        self.cache.session.conf.set(*PROLEPTIC)
         self._encoded(self._at(self.newest), self.newest, F.lit(True))
 
     def missing(self, sent: PublishedPosition | None, until: int) -> Iterator[tuple[Pages, bool]]:

@@ -89,7 +89,7 @@ class Written:
             self.key_schema_id = self._id("key", text)
             return self.key_schema_id
         found = self._registry.schema(self.key_schema_id)
-        if found is None or _shape(found) != _bare(parse(text)):
+        if found is None or _shape(found) != _as_written(parse(text)):
             has = "does not have" if found is None else f"has for another schema: {found.text}"
             raise KeySchemaLost(
                 f"topic {self.target.topic}: its keys have the schema id {self.key_schema_id}, which the registry "
@@ -106,7 +106,7 @@ class Written:
         """
         subject, wanted = self._subject(part), parse(text)
         for known in reversed(self._registry.versions(subject)):
-            if _parsed(known) == wanted or (part == "key" and _shape(known) == _bare(wanted)):
+            if _parsed(known) == wanted or (part == "key" and _shape(known) == _as_written(wanted)):
                 return known.id
         try:
             return self._registry.register(subject, "AVRO", text)
@@ -129,10 +129,10 @@ def _parsed(schema: Schema) -> Avro | None:
 
 def _shape(schema: Schema) -> Avro | None:
     parsed = _parsed(schema)
-    return None if parsed is None else _bare(parsed)
+    return None if parsed is None else _as_written(parsed)
 
 
-def _bare(avro: Avro) -> Avro:
+def _as_written(avro: Avro) -> Avro:
     """Return the type with all that the bytes of a value depend on, and without what they do not."""
-    fields = tuple(Field(one.name, _bare(one.type)) for one in avro.fields)
-    return replace(avro, name="", fields=fields, branches=tuple(map(_bare, avro.branches)))
+    fields = tuple(Field(one.name, _as_written(one.type)) for one in avro.fields)
+    return replace(avro, name="", fields=fields, branches=tuple(map(_as_written, avro.branches)))
