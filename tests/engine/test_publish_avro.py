@@ -321,6 +321,29 @@ def test_a_version_that_was_begun_is_ended_by_the_schema_it_had_and_nothing_is_s
     assert len(world.told()) == len(first) + 4
 
 
+def test_a_key_that_was_replaced_is_not_taken_for_a_schema_that_the_registry_lost(
+    landed: World, topic: Callable[..., str]
+) -> None:
+    world = replace(landed, sink=topic("avro.sink"))
+
+    def counted(kind: str) -> Topology:
+        builder = StreamsBuilder(f"counted-{world.items}")
+        table = builder.table(world.items, Consumed.json(key="id bigint", value="amount int"))
+        counts = table.map_values([f"CAST(amount AS {kind}) AS n"]).group_by("n").count()
+        counts.materialize("counts").to(world.sink, Produced.avro())
+        return builder.build()
+
+    made = counted("int")
+    lake.land_all(world.ports, made)
+    lake.step_all(world.ports, made)
+    world.publish(made)
+    wider = counted("bigint")
+    rebuild(world.ports, wider, wider.tables[-1], "rebuild")
+    with pytest.raises(PlanChanged, match=r'key of counts .* was written as "int" and is "long" now: .*a new topic'):
+        world.publish(wider)
+    assert len(world.told()) == 1
+
+
 def test_a_topic_keeps_the_id_of_its_keys_schema(world: World) -> None:
     """Also behind other versions of the subject, and where the group's offset has expired."""
     topology = world.topology("amount int")

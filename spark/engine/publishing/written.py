@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from spark.engine.errors import KeySchemaLost, RegistryRefused
+from spark.engine.errors import KeySchemaLost, PlanChanged, RegistryRefused
 from spark.engine.publishing.feed import remedy
 from spark.engine.schemas import registry_at
 from spark.serdes.avro_types import Avro, Field, NotAvro, parse
@@ -47,6 +47,7 @@ class Written:
             RegistryRefused: the registry refuses the schema.
             RegistryUnavailable: the registry does not answer, or there is none.
             KeySchemaLost: the registry does not have the key's schema under the id that the topic's keys have.
+            PlanChanged: the key has another type than the topic's keys.
         """
         if self._format(part) not in WITH_REGISTRY:
             return None
@@ -90,6 +91,11 @@ class Written:
             return self.key_schema_id
         found = self._registry.schema(self.key_schema_id)
         if found is None or _shape(found) != _as_written(parse(text)):
+            if found is not None and found.id in {known.id for known in self._registry.versions(self._subject("key"))}:
+                raise PlanChanged(
+                    f"the key of {self.target.name} in topic {self.target.topic} was written as {found.text} and is "
+                    f"{text} now: the same keys would have other bytes. {remedy(self.target)}"
+                )
             has = "does not have" if found is None else f"has for another schema: {found.text}"
             raise KeySchemaLost(
                 f"topic {self.target.topic}: its keys have the schema id {self.key_schema_id}, which the registry "
