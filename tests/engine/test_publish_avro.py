@@ -410,6 +410,9 @@ def test_without_a_registry_nothing_is_sent(fresh: World) -> None:
     for registry, why in ((None, "TIDETABLE_SCHEMA_REGISTRY_URL"), (away, "does not answer")):
         with pytest.raises(RegistryUnavailable, match=why):
             publish(replace(fresh.ports, registry=registry), topology, topology.tables[-1])
+    named = fresh.topology("amount int", Produced.avro(registry=fresh.registry.address))
+    with pytest.raises(RegistryUnavailable, match=r"registry=http\S+ needs TIDETABLE_SCHEMA_REGISTRY_URL too"):
+        publish(replace(fresh.ports, registry=None), named, named.tables[-1])
     assert fresh.told() == []
     assert fresh.publish(topology).records == 1
     # With nothing to send, no registry is asked.

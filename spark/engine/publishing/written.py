@@ -117,11 +117,13 @@ class Written:
         try:
             return self._registry.register(subject, "AVRO", text)
         except RegistryRefused as error:
+            nothing = f"topic {self.target.topic}: nothing of {self.target.name} was sent. {error}"
+            if error.forbidden:
+                raise RegistryRefused(nothing, forbidden=True) from error
             other = f" {remedy(self.target)}." if subject.startswith(f"{self.target.topic}-") else ""
             raise RegistryRefused(
-                f"topic {self.target.topic}: nothing of {self.target.name} was sent. {error}. Change the columns at "
-                f"{self.target.line} as it allows, or set another compatibility of {subject} in the registry.{other} "
-                f"The schema is {text}"
+                f"{nothing}. Change the columns at {self.target.line} as it allows, or set another compatibility of "
+                f"{subject} in the registry.{other} The schema is {text}"
             ) from error
 
 
