@@ -384,10 +384,16 @@ def test_a_topic_keeps_the_id_of_its_keys_schema(world: World) -> None:
 def test_keys_without_a_schema_are_not_followed_by_keys_with_one(
     fresh: World, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh.publish(fresh.topology("amount int", Produced.json()))
+    made = fresh.topology("amount int", Produced.json())
+    after = fresh.publish(made).after
+    assert after is not None
     monkeypatch.setattr(position, "RECOMMIT_MS", 0)  # so that there is something to do
-    with pytest.raises(PlanChanged, match="without a schema, and key_format is avro now"):
-        fresh.publish(fresh.topology("amount int"))
+    for key_format, has in (("json", "in json"), (None, "without a schema")):
+        was = replace(after, key_format=key_format)
+        with fresh.kafka.publishing(group(made, made.tables[-1]), fresh.sink, exactly_once=True) as publisher:
+            publisher.commit(was.version, was.to_json())
+        with pytest.raises(PlanChanged, match=f"{has}, and key_format is avro now"):
+            fresh.publish(fresh.topology("amount int"))
     mixed = replace(fresh, sink=topic("avro.mixed"))
     mixed.publish(mixed.topology("amount int", Produced.avro(key_format="json")))
     assert [(one.key, schema_id(one.value or b"")) for one in mixed.told()] == [(b"1", *mixed.ids("value"))]
@@ -396,11 +402,45 @@ def test_keys_without_a_schema_are_not_followed_by_keys_with_one(
     assert [(schema_id(one.key or b""), one.value) for one in other.told()] == [(*other.ids("key"), b"\0\0\0\1")]
 
 
+def test_keys_of_one_format_are_not_followed_by_keys_of_another(
+    fresh: World, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the group's offset has expired. Of what an earlier version committed the format is unknown."""
+    monkeypatch.setattr(position, "RECOMMIT_MS", 0)  # so that there is something to do
+    as_json, as_kafka = (Produced.json(key_format=one) for one in ("json", "kafka"))
+    for was, now in ((as_json, as_kafka), (as_kafka, as_json)):
+        world = replace(fresh, sink=topic("keys.sink"))
+        made = world.topology("amount int", was)
+        after = world.publish(made).after
+        assert after is not None
+        assert world.publish(made).outcome == "idle"
+        name = group(made, made.tables[-1])
+        for is_lost in (False, True):
+            if is_lost:
+                world.kafka.admin().delete_consumer_groups([name])[name].result(10)
+            with pytest.raises(PlanChanged, match=f"in {was.key_format}, and key_format is {now.key_format} now"):
+                world.publish(world.topology("amount int", now))
+        earlier = replace(after, key_format=None)
+        with world.kafka.publishing(name, world.sink, exactly_once=True) as publisher:
+            publisher.commit(earlier.version, earlier.to_json())
+        done = world.publish(made)
+        assert (done.before, done.after, done.records) == (earlier, after, 0)
+        assert len(world.told()) == 1
+
+
 @pytest.mark.parametrize("number", [None, 7])
 def test_the_id_of_the_keys_is_in_the_position_and_in_the_headers_of_records(number: int | None) -> None:
     at = PublishedPosition("id", "epoch", 3, 1, key_schema_id=number)
     assert PublishedPosition.from_json(at.to_json()) == at
     assert ("key_schema_id" in at.to_json()) == (number is not None)  # what knew no schemas can read one without
+    assert PublishedPosition.after_record(at.headers("t")) == replace(at, ordinal=2)
+
+
+@pytest.mark.parametrize("key_format", [None, "json", "kafka"])
+def test_the_format_of_the_keys_is_in_the_position_and_in_the_headers_of_records(key_format: str | None) -> None:
+    at = PublishedPosition("id", "epoch", 3, 1, key_format=key_format)
+    assert PublishedPosition.from_json(at.to_json()) == at
+    assert ("key_format" in at.to_json()) == (key_format == "kafka")  # earlier versions can read one with JSON
     assert PublishedPosition.after_record(at.headers("t")) == replace(at, ordinal=2)
 
 
