@@ -49,6 +49,8 @@ SESSION = {
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     # Batches for Python workers: 10,000 records by default, which may have any size.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
+    # Dates before 1582 are written as they are, also where a cluster is set to shift them for old versions of Spark.
+    "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
     # Kafka's passwords and keys are options of a read, and Spark shows the read's text on its pages and in its event
     # log. The pattern matches from the option's name to the closing brace.
     "spark.sql.redaction.string.regex": r"""(?s)key: \\*"kafka\.(sasl|ssl)\..*?\n\s*\}""",

@@ -28,6 +28,9 @@ NO_SUBJECT, NO_VERSION, NO_SCHEMA = 40401, 40402, 40403
 REFUSED = (409, 422)
 """HTTP codes: the schema is incompatible with the subject's, or is not valid."""
 
+FORBIDDEN = (401, 403)
+"""HTTP codes: the credentials do not suffice."""
+
 
 @dataclass(frozen=True, repr=False)
 class Registry:
@@ -90,12 +93,21 @@ class Registry:
         """Register a schema as the newest version of a subject, unless it has it, and return its id.
 
         Raises:
-            RegistryRefused: the schema is not valid, or is incompatible with the subject's.
+            RegistryRefused: the schema is not valid, or is incompatible with the subject's; or the credentials do not
+                suffice (`forbidden`).
             RegistryUnavailable: the registry does not answer.
         """
+        schema = ClientSchema(text, kind)
         try:
-            return cast(int, self._ask(lambda client: client.register_schema(subject, ClientSchema(text, kind))))
+            number = self._ask(lambda client: client.register_schema(subject, schema), refused=(*REFUSED, *FORBIDDEN))
+            return cast(int, number)
         except SchemaRegistryError as error:
+            if error.http_status_code in FORBIDDEN:
+                raise RegistryRefused(
+                    f"the registry {self.address}: these credentials may not write {subject} "
+                    f"({error.http_status_code}): register this schema first: {text}",
+                    forbidden=True,
+                ) from error
             raise RegistryRefused(
                 f"the registry {self.address} refuses the {kind} schema for the subject {subject}: "
                 f"{error.error_message}. Its compatibility is {self.compatibility(subject)}"
@@ -135,14 +147,21 @@ class Registry:
         kind = cast(SchemaKind, schema.schema_type or "AVRO")
         return Schema(schema_id, kind, str(schema.schema_str), tuple(texts))
 
-    def _ask(self, question: Callable[[SchemaRegistryClient], Answer], *absent: int) -> Answer | None:
-        """The answer of the registry; None if it answers that there is none, by one of the error codes `absent`."""
+    def _ask(
+        self, question: Callable[[SchemaRegistryClient], Answer], *absent: int, refused: tuple[int, ...] = REFUSED
+    ) -> Answer | None:
+        """The answer of the registry; None if it answers that there is none, by one of the error codes `absent`.
+
+        Raises:
+            SchemaRegistryError: it answers with one of the HTTP codes `refused`.
+            RegistryUnavailable: it does not answer, or answers with another code.
+        """
         try:
             return question(self._client)
         except SchemaRegistryError as error:
             if error.error_code in absent:
                 return None
-            if error.http_status_code in REFUSED:
+            if error.http_status_code in refused:
                 raise
             raise self._unavailable(str(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -163,4 +182,4 @@ class Registry:
 @lru_cache
 def _other(url: str) -> Registry:
     """The registry of a topic that names its own; one for each URL, because it holds the schemas that it has read."""
-    return Registry({"url": url}, "registry= of Consumed")
+    return Registry({"url": url}, "registry= of the topic")

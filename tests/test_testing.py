@@ -328,6 +328,7 @@ def test_an_output_topic_has_what_publishing_sends(session: SparkSession) -> Non
     assert (first.key, first.value, first.timestamp) == ("ada", {"total": Decimal("1.50")}, 7)
     assert (first.key_bytes, first.value_bytes) == (b'"ada"', b'{"total":1.50}')
     assert first.headers["tidetable.table"] == "published/totals"
+    assert first.headers["tidetable.key_format"] == "json"
     assert totals.read_key_value() == ("ben", {"total": Decimal("2.00")})
     with pytest.raises(TopologyError, match=r"(?s)all records are read.*is_empty.*test_testing.py:"):
         totals.read_value()

@@ -243,10 +243,15 @@ class RegistryUnavailable(EngineError):
 
 
 class RegistryRefused(EngineError):
-    """The schema registry refuses a schema: it is not valid, or is incompatible with the others of its subject.
+    """The schema registry refuses a schema: it is not valid, is incompatible with its subject, or may not be written.
 
-    Change the columns as the compatibility of the subject allows, or change the compatibility there. Nothing was sent.
+    Change the columns as the compatibility of the subject allows, or change the compatibility there. If the credentials
+    may not write the subject, register the schema that the message has with other credentials. Nothing was sent.
     """
+
+    def __init__(self, why: str, *, forbidden: bool = False) -> None:
+        super().__init__(why)
+        self.forbidden = forbidden
 
 
 class KeySchemaLost(EngineError):

@@ -110,7 +110,8 @@ class Registry(Protocol):
         """Register a schema as the newest of a subject, unless the subject has it, and return its id.
 
         Raises:
-            RegistryRefused: the schema is not valid, or is incompatible with the subject's.
+            RegistryRefused: the schema is not valid, or is incompatible with the subject's; or the credentials may not
+                write it.
         """
 
     def compatibility(self, subject: str) -> str:

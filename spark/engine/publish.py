@@ -183,6 +183,7 @@ def _published(
             at=now,
             skipped=skips,
             key_schema_id=schema,
+            key_format=target.produced.key_format,
         )
         _check(table.name, target, sent, aim)
         written = Written(ports, target, schema) if needs_registry(target) else None
@@ -250,7 +251,7 @@ def _check_known(ports: Ports, topology: Topology, target: Table, state: State) 
 
 
 def _check(name: str, target: Table, sent: PublishedPosition | None, aim: PublishedPosition) -> None:
-    """Refuse to go on if the table was recreated, or if its key columns are not those of the topic's records."""
+    """Refuse to go on if the table was recreated, or if its key is not that of the topic's records."""
     if sent is None:
         return
     if sent.id != aim.id or sent.version > aim.version:
@@ -258,11 +259,12 @@ def _check(name: str, target: Table, sent: PublishedPosition | None, aim: Publis
             f"topic {target.topic} holds version {sent.version} of a {name} that is no longer there: it was dropped "
             f"and created again, or an older copy was put in its place. {remedy(target)}"
         )
-    with_schema = target.produced.key_format in WITH_REGISTRY
-    if with_schema != (sent.key_schema_id is not None):
-        has = "without a schema" if with_schema else f"by the schema {sent.key_schema_id} of a registry"
+    with_schema = sent.key_schema_id is not None
+    if sent.key_format not in (None, aim.key_format) or with_schema != (aim.key_format in WITH_REGISTRY):
+        known = "without a schema" if sent.key_format is None else f"in {sent.key_format}"
+        has = f"by the schema {sent.key_schema_id} of a registry" if with_schema else known
         raise PlanChanged(
-            f"topic {target.topic} has keys of {name} {has}, and key_format is {target.produced.key_format} now: the "
+            f"topic {target.topic} has keys of {name} {has}, and key_format is {aim.key_format} now: the "
             f"same keys would have other bytes. {remedy(target)}"
         )
     if sent.key not in ((), aim.key):

@@ -74,6 +74,11 @@ def registry_at(ports: Ports, url: str | None, what: str) -> Registry:
         RegistryUnavailable: there is none.
     """
     if ports.registry is None:
+        if url is not None:
+            raise RegistryUnavailable(
+                f"{what}, and registry={url} needs TIDETABLE_SCHEMA_REGISTRY_URL too: set it, to the same URL if there "
+                "is no other registry"
+            )
         raise RegistryUnavailable(
             f"{what}, whose schemas are in a registry, and none is set: set TIDETABLE_SCHEMA_REGISTRY_URL, or start "
             "one of the lake's own: tidetable up --registry"

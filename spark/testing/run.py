@@ -301,7 +301,8 @@ def sent(
     for version, records in groupby(published, key=lambda row: row[0]):
         of_version = list(records)
         for ordinal, (_, key, value, at, *more) in enumerate(of_version):
-            place = PublishedPosition("", "", version, ordinal, done=ordinal == len(of_version) - 1)
+            done, of_keys = ordinal == len(of_version) - 1, table.produced.key_format
+            place = PublishedPosition("", "", version, ordinal, done, key_format=of_keys)
             headers = {
                 one["key"]: bytes(one["value"] or b"").decode(errors="backslashreplace")
                 for column in more

@@ -164,6 +164,7 @@ def test_records_have_the_time_of_their_row_and_say_what_they_are_of(world: Worl
         "tidetable.epoch": state.position.epoch,
         "tidetable.version": str(state.own),
         "tidetable.ordinal": "4",
+        "tidetable.key_format": "json",
         "tidetable.last": "true",
     }
     assert "tidetable.whole" in told[0].headers

@@ -17,9 +17,11 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable, QueryBuilder
 
+from resources.engine import SESSION
 from resources.process import free_port
 from resources.publisher import Publisher
 from resources.registry import Registry
+from spark.engine import publish as publishing
 from spark.engine.errors import (
     ColumnRefused,
     KeySchemaLost,
@@ -31,6 +33,7 @@ from spark.engine.errors import (
 from spark.engine.publish import publish
 from spark.engine.publishing import position
 from spark.engine.publishing.position import PublishedPosition, group, published_position
+from spark.engine.rebuild import rebuild
 from spark.serdes.framing import header_for, schema_id
 from spark.topology import Consumed, Produced, StreamsBuilder
 from tests.support import lake
@@ -294,6 +297,53 @@ def test_a_publisher_that_died_between_registering_and_sending_begins_again_with
     assert [(schema_id(one.key or b""), schema_id(one.value or b"")) for one in fresh.told()] == [(*ids[0], *ids[1])]
 
 
+def test_a_version_that_was_begun_is_ended_by_the_schema_it_had_and_nothing_is_sent_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the present columns have another schema, by which the topic has nothing yet."""
+    value = "amount int, note string"
+    both, one = (world.topology(value, Produced.avro(), *columns) for columns in (("amount", "note"), ("amount",)))
+    monkeypatch.setattr(publishing, "BATCH", 2)
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    world.arrive(both, *((key, {"amount": 1, "note": ""}) for key in range(1, 7)))
+    world.publish(both)
+    first = world.told()
+    world.arrive(both, *((key, {"amount": 2, "note": ""}) for key in range(3, 7)))
+    with pytest.raises(Crash):  # behind two of the four that changed
+        publish(world.ports, both, both.tables[-1], crash)
+    rebuild(world.ports, one, one.tables[-1], "rebuild")
+    assert world.publish(one).records == 2
+    changed = [pair for pair in world.read() if pair[1]["amount"] == 2]
+    assert sorted(changed, key=str) == [(key, {"amount": 2, "note": ""}) for key in range(3, 7)]
+    assert len(world.told()) == len(first) + 4
+
+
+def test_a_key_that_was_replaced_is_not_taken_for_a_schema_that_the_registry_lost(
+    landed: World, topic: Callable[..., str]
+) -> None:
+    world = replace(landed, sink=topic("avro.sink"))
+
+    def counted(kind: str) -> Topology:
+        builder = StreamsBuilder(f"counted-{world.items}")
+        table = builder.table(world.items, Consumed.json(key="id bigint", value="amount int"))
+        counts = table.map_values([f"CAST(amount AS {kind}) AS n"]).group_by("n").count()
+        counts.materialize("counts").to(world.sink, Produced.avro())
+        return builder.build()
+
+    made = counted("int")
+    lake.land_all(world.ports, made)
+    lake.step_all(world.ports, made)
+    world.publish(made)
+    wider = counted("bigint")
+    rebuild(world.ports, wider, wider.tables[-1], "rebuild")
+    with pytest.raises(PlanChanged, match=r'key of counts .* was written as "int" and is "long" now: .*a new topic'):
+        world.publish(wider)
+    assert len(world.told()) == 1
+
+
 def test_a_topic_keeps_the_id_of_its_keys_schema(world: World) -> None:
     """Also behind other versions of the subject, and where the group's offset has expired."""
     topology = world.topology("amount int")
@@ -334,16 +384,48 @@ def test_a_topic_keeps_the_id_of_its_keys_schema(world: World) -> None:
 def test_keys_without_a_schema_are_not_followed_by_keys_with_one(
     fresh: World, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh.publish(fresh.topology("amount int", Produced.json()))
+    made = fresh.topology("amount int", Produced.json())
+    after = fresh.publish(made).after
+    assert after is not None
     monkeypatch.setattr(position, "RECOMMIT_MS", 0)  # so that there is something to do
-    with pytest.raises(PlanChanged, match="without a schema, and key_format is avro now"):
-        fresh.publish(fresh.topology("amount int"))
+    for key_format, has in (("json", "in json"), (None, "without a schema")):
+        was = replace(after, key_format=key_format)
+        with fresh.kafka.publishing(group(made, made.tables[-1]), fresh.sink, exactly_once=True) as publisher:
+            publisher.commit(was.version, was.to_json())
+        with pytest.raises(PlanChanged, match=f"{has}, and key_format is avro now"):
+            fresh.publish(fresh.topology("amount int"))
     mixed = replace(fresh, sink=topic("avro.mixed"))
     mixed.publish(mixed.topology("amount int", Produced.avro(key_format="json")))
     assert [(one.key, schema_id(one.value or b"")) for one in mixed.told()] == [(b"1", *mixed.ids("value"))]
     other = replace(fresh, sink=topic("avro.other"))
     other.publish(other.topology("amount int", Produced.kafka(key_format="avro")))
     assert [(schema_id(one.key or b""), one.value) for one in other.told()] == [(*other.ids("key"), b"\0\0\0\1")]
+
+
+def test_keys_of_one_format_are_not_followed_by_keys_of_another(
+    fresh: World, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the group's offset has expired. Of what an earlier version committed the format is unknown."""
+    monkeypatch.setattr(position, "RECOMMIT_MS", 0)  # so that there is something to do
+    as_json, as_kafka = (Produced.json(key_format=one) for one in ("json", "kafka"))
+    for was, now in ((as_json, as_kafka), (as_kafka, as_json)):
+        world = replace(fresh, sink=topic("keys.sink"))
+        made = world.topology("amount int", was)
+        after = world.publish(made).after
+        assert after is not None
+        assert world.publish(made).outcome == "idle"
+        name = group(made, made.tables[-1])
+        for is_lost in (False, True):
+            if is_lost:
+                world.kafka.admin().delete_consumer_groups([name])[name].result(10)
+            with pytest.raises(PlanChanged, match=f"in {was.key_format}, and key_format is {now.key_format} now"):
+                world.publish(world.topology("amount int", now))
+        earlier = replace(after, key_format=None)
+        with world.kafka.publishing(name, world.sink, exactly_once=True) as publisher:
+            publisher.commit(earlier.version, earlier.to_json())
+        done = world.publish(made)
+        assert (done.before, done.after, done.records) == (earlier, after, 0)
+        assert len(world.told()) == 1
 
 
 @pytest.mark.parametrize("number", [None, 7])
@@ -354,12 +436,23 @@ def test_the_id_of_the_keys_is_in_the_position_and_in_the_headers_of_records(num
     assert PublishedPosition.after_record(at.headers("t")) == replace(at, ordinal=2)
 
 
+@pytest.mark.parametrize("key_format", [None, "json", "kafka"])
+def test_the_format_of_the_keys_is_in_the_position_and_in_the_headers_of_records(key_format: str | None) -> None:
+    at = PublishedPosition("id", "epoch", 3, 1, key_format=key_format)
+    assert PublishedPosition.from_json(at.to_json()) == at
+    assert ("key_format" in at.to_json()) == (key_format == "kafka")  # earlier versions can read one with JSON
+    assert PublishedPosition.after_record(at.headers("t")) == replace(at, ordinal=2)
+
+
 def test_without_a_registry_nothing_is_sent(fresh: World) -> None:
     topology = fresh.topology("amount int")
     away = Registry({"url": f"http://127.0.0.1:{free_port()}"})
     for registry, why in ((None, "TIDETABLE_SCHEMA_REGISTRY_URL"), (away, "does not answer")):
         with pytest.raises(RegistryUnavailable, match=why):
             publish(replace(fresh.ports, registry=registry), topology, topology.tables[-1])
+    named = fresh.topology("amount int", Produced.avro(registry=fresh.registry.address))
+    with pytest.raises(RegistryUnavailable, match=r"registry=http\S+ needs TIDETABLE_SCHEMA_REGISTRY_URL too"):
+        publish(replace(fresh.ports, registry=None), named, named.tables[-1])
     assert fresh.told() == []
     assert fresh.publish(topology).records == 1
     # With nothing to send, no registry is asked.
@@ -377,17 +470,24 @@ def test_a_type_that_only_spark_knows_is_refused_before_a_record(fresh: World) -
 
 
 @pytest.mark.thorough
-def test_a_refused_record_is_named_by_its_bytes_and_left_out_once_the_row_was_corrected(world: World) -> None:
+def test_a_refused_record_is_named_by_its_bytes_and_left_out_once_the_row_was_corrected(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by an engine that is set to refuse dates before 1582."""
+    mode = {"spark.sql.avro.datetimeRebaseModeInWrite": "EXCEPTION"}
+    monkeypatch.setattr("resources.engine.SESSION", {**mode, **SESSION})
     builder = StreamsBuilder(f"far-{world.items}", message_timestamp_after_max_ms=None)
-    shape = Consumed.json(key="id bigint", value="at bigint", timestamp="at")
+    shape = Consumed.json(key="id bigint", value="at bigint, day date", timestamp="at")
     builder.table(world.items, shape).to(world.sink, Produced.avro())
     topology = builder.build()
-    world.arrive(topology, (1, {"at": 1_700_000_000_000}))
+    world.arrive(topology, (1, {"at": 1_700_000_000_000, "day": "1500-01-01"}))
     world.publish(topology)
-    world.arrive(topology, (7, {"at": 4_000_000_000_000}))
+    world.arrive(topology, (7, {"at": 4_000_000_000_000, "day": "1500-01-01"}))
     with pytest.raises(RecordRefused, match=r"refuses the record of key 0x00[0-9a-f]{8}0e of .*correct the row"):
         world.publish(topology)
-    world.arrive(topology, (7, {"at": 1_700_000_000_001}))
+    world.arrive(topology, (7, {"at": 1_700_000_000_001, "day": "1500-01-01"}))
     done = world.publish(topology)
     assert (done.records, done.left_out) == (1, 1)
-    assert sorted(world.read(), key=str) == [(1, {"at": 1_700_000_000_000}), (7, {"at": 1_700_000_000_001})]
+    day = date(1500, 1, 1)
+    wanted = [(1, {"at": 1_700_000_000_000, "day": day}), (7, {"at": 1_700_000_000_001, "day": day})]
+    assert sorted(world.read(), key=str) == wanted

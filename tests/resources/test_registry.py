@@ -76,3 +76,4 @@ def test_credentials_are_not_sent_to_the_registry_of_a_topic(registry: Registry)
     assert ours.at("https://registry:8081/") is ours
     assert ours.at(registry.address).config == {"url": registry.address}
     assert ours.at(registry.address) is ours.at(registry.address)
+    assert ours.at(registry.address).setting == "registry= of the topic"

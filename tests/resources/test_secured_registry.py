@@ -9,12 +9,20 @@ from threading import Thread
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import pytest
 
 from dagster_project.settings import Settings, SettingsError
+from resources.engine import Engine
+from resources.kafka import Kafka
+from resources.lakehouse import Lakehouse
 from resources.registry import Registry
-from spark.engine.errors import RegistryUnavailable
+from spark.engine.errors import RegistryRefused, RegistryUnavailable
+from spark.engine.ports import Ports
+from spark.engine.publishing.written import Written
+from spark.topology import Consumed, Produced, StreamsBuilder
+from spark.topology.columns import Column
 from tests.support.secured import Authority
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 
 BASIC = f"Basic {base64.b64encode(b'ann:planted:word').decode()}"
 BEARER = "Bearer planted-token"
+READER = "Bearer planted-reader"
 LONG = '{"type":"record","name":"Row","fields":[{"name":"n","type":"long"}]}'
 
 
@@ -39,8 +48,11 @@ def guarded(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
     class Proxy(BaseHTTPRequestHandler):
         def _forward(self) -> None:
-            if self.headers["Authorization"] not in (BASIC, BEARER):
+            if self.headers["Authorization"] not in (BASIC, BEARER, READER):
                 self.send_error(401)
+                return
+            if self.command == "POST" and self.headers["Authorization"] == READER:
+                self.send_error(403)
                 return
             body = self.rfile.read(int(self.headers["Content-Length"] or 0)) or None
             kind = self.headers["Content-Type"] or "application/json"
@@ -115,6 +127,33 @@ def test_what_does_not_open_it_is_named_without_the_secrets(guarded: tuple[str, 
         with pytest.raises(SettingsError, match=message) as refused:
             settings(guarded, tmp_path, **more).tidetable()
         assert "planted" not in str(refused.value)
+
+
+def test_who_may_not_register_a_schema_is_told_what_to_register(
+    guarded: tuple[str, Path], registry: Registry, tmp_path: Path
+) -> None:
+    for token, code in (("planted-reader", 403), ("planted-wrong", 401)):
+        message = rf"these credentials may not write closed-value \({code}\): register this schema first: .*\"Row\""
+        with pytest.raises(RegistryRefused, match=message) as caught:
+            opened(settings(guarded, tmp_path, token=token)).register("closed-value", "AVRO", LONG)
+        assert "planted" not in str(caught.value)
+        assert "does not answer" not in str(caught.value)
+    name = f"closed-{uuid4().hex[:8]}"  # the registry may be that of an earlier run
+    builder = StreamsBuilder("closed")
+    builder.table("items", Consumed.json(key="id bigint", value="n bigint")).to(name, Produced.avro())
+    table = builder.build().tables[-1]
+    reader = opened(settings(guarded, tmp_path, token="planted-reader"))
+    ports = Ports(Engine(None, "sc://none"), Lakehouse(str(tmp_path)), Kafka({}), reader)
+    with pytest.raises(
+        RegistryRefused, match=rf"topic {name}: nothing of .* was sent.*may not write {name}-key"
+    ) as caught:
+        Written(ports, table).registered("key", (Column("id", "bigint"),))
+    assert "compatibility" not in str(caught.value)
+    # What is registered already can be published.
+    known = registry.register(f"{name}-key", "AVRO", '"long"')
+    writing = Written(ports, table).registered("key", (Column("id", "bigint"),))
+    assert writing is not None
+    assert writing.id == known
 
 
 def test_secrets_in_the_settings_file_are_references(tmp_path: Path) -> None:

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 PAGE = 100_000  # rows fetched at once: the result of a query is in the engine's memory until it is fetched
 
-PROLEPTIC = "spark.sql.avro.datetimeRebaseModeInWrite", "CORRECTED"
-"""Dates before 1582 are written as they are, also where a cluster is set to shift them for old versions of Spark."""
-
 WritingOf = Callable[["Part", tuple[Column, ...]], "Writing | None"]
 """The schema by which a part with some columns is written; None for a format without a registry."""
 
@@ -78,7 +75,6 @@ class Feed:
 
     def register(self) -> None:
         """Register the schemas of the present columns, so that a registry that refuses them does before a record."""
-        self.cache.session.conf.set(*PROLEPTIC)
         self._encoded(self._at(self.newest), self.newest, F.lit(True))
 
     def missing(self, sent: PublishedPosition | None, until: int) -> Iterator[tuple[Pages, bool]]:
@@ -116,8 +112,8 @@ class Feed:
         return self._paged(ordered(self.target, net(self.target, self._difference(version, begun))))
 
     def _between(self, since: int, until: int) -> list[DataFrame]:
+        now = self._encoded(self._at(until), until, F.lit(True))  # first: see `_difference`
         was = self._compared(self._at(since), until, F.lit(False))
-        now = self._encoded(self._at(until), until, F.lit(True))
         return self._paged(ordered(self.target, net(self.target, was.unionByName(now))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
@@ -156,8 +152,9 @@ class Feed:
                 f"{self.target.topic} has records of the former one. {remedy(self.target)}"
             )
         own = _own_columns(after.schema) if begun else None
-        was = self._compared(before, version, F.lit(False), own)
-        return was.unionByName(self._encoded(after, version, F.lit(True), own))
+        # First what is sent: what is compared with it has the ids of its schemas, which are a part of the bytes.
+        now = self._encoded(after, version, F.lit(True), own)
+        return self._compared(before, version, F.lit(False), own).unionByName(now)
 
     @cached_property
     def _columns(self) -> dict[str, DataType | str] | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 RECOMMIT_VERSIONS = 100  # versions without a change until the position is committed again, before the log loses it
 RECOMMIT_MS = 86_400_000  # until a position is committed again: group offsets expire after seven days
 
+KEY_FORMAT_SINCE = 2
+"""The first form of a position's JSON that tells the format of keys, which is JSON if it is left out."""
+
 HEADER = "tidetable."
 """The prefix of the names of our headers."""
 
@@ -30,6 +33,7 @@ class PublishedPosition:
     its records are all rows, not only those that changed. `at` is the time when the position was committed, in
     milliseconds since 1970. `skipped` counts the records that the topic refused, and that `skip_refused` left out.
     `key_schema_id` is the id, in a registry, of the schema by which the topic's keys are written; None without one.
+    `key_format` is the format of the keys; None: unknown, because a version committed the position that wrote none.
     """
 
     id: str
@@ -42,26 +46,33 @@ class PublishedPosition:
     at: int = field(default=0, compare=False)
     skipped: int = 0
     key_schema_id: int | None = None
+    key_format: str | None = None
 
     def to_json(self) -> str:
         """Return the JSON that an offset's metadata holds.
 
-        A position without a schema is as versions wrote it that know none. They fail on one with a schema, which they
-        would lose.
+        Versions that know no schemas, or no formats of keys, can read a position without a schema whose keys are JSON.
+        They fail on others, of which they would lose a part.
         """
         fields = asdict(self)
         if self.key_schema_id is None:
             del fields["key_schema_id"]
-        return json.dumps({"tidetable": 1, **fields}, separators=(",", ":"))
+        if self.key_format in (None, "json"):
+            del fields["key_format"]
+        form = 1 if self.key_format is None else KEY_FORMAT_SINCE
+        return json.dumps({"tidetable": form, **fields}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> PublishedPosition | None:
         """Return the position in an offset's metadata; None if it is not ours, as after a reset of the group."""
         try:
             fields = json.loads(text)
+            form = fields["tidetable"]
             del fields["tidetable"]
         except (ValueError, TypeError, KeyError):
             return None
+        if form >= KEY_FORMAT_SINCE:
+            fields.setdefault("key_format", "json")
         return PublishedPosition(**{**fields, "key": tuple(fields["key"])})
 
     def headers(self, table: str) -> dict[str, str]:
@@ -71,6 +82,7 @@ class PublishedPosition:
         headers |= {name: "true" for name, holds in (("whole", self.whole), ("last", self.done)) if holds}
         headers |= {"skipped": str(self.skipped)} if self.skipped else {}
         headers |= {} if self.key_schema_id is None else {"key_schema_id": str(self.key_schema_id)}
+        headers |= {} if self.key_format is None else {"key_format": self.key_format}
         return {f"{HEADER}{name}": text for name, text in headers.items()}
 
     @staticmethod
@@ -88,6 +100,7 @@ class PublishedPosition:
             "whole" in record,
             skipped=skipped,
             key_schema_id=None if schema is None else int(schema),
+            key_format=record.get("key_format"),
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from spark.engine.errors import KeySchemaLost, RegistryRefused
+from spark.engine.errors import KeySchemaLost, PlanChanged, RegistryRefused
 from spark.engine.publishing.feed import remedy
 from spark.engine.schemas import registry_at
 from spark.serdes.avro_types import Avro, Field, NotAvro, parse
@@ -47,6 +47,7 @@ class Written:
             RegistryRefused: the registry refuses the schema.
             RegistryUnavailable: the registry does not answer, or there is none.
             KeySchemaLost: the registry does not have the key's schema under the id that the topic's keys have.
+            PlanChanged: the key has another type than the topic's keys.
         """
         if self._format(part) not in WITH_REGISTRY:
             return None
@@ -89,7 +90,12 @@ class Written:
             self.key_schema_id = self._id("key", text)
             return self.key_schema_id
         found = self._registry.schema(self.key_schema_id)
-        if found is None or _shape(found) != _bare(parse(text)):
+        if found is None or _shape(found) != _as_written(parse(text)):
+            if found is not None and found.id in {known.id for known in self._registry.versions(self._subject("key"))}:
+                raise PlanChanged(
+                    f"the key of {self.target.name} in topic {self.target.topic} was written as {found.text} and is "
+                    f"{text} now: the same keys would have other bytes. {remedy(self.target)}"
+                )
             has = "does not have" if found is None else f"has for another schema: {found.text}"
             raise KeySchemaLost(
                 f"topic {self.target.topic}: its keys have the schema id {self.key_schema_id}, which the registry "
@@ -106,16 +112,18 @@ class Written:
         """
         subject, wanted = self._subject(part), parse(text)
         for known in reversed(self._registry.versions(subject)):
-            if _parsed(known) == wanted or (part == "key" and _shape(known) == _bare(wanted)):
+            if _parsed(known) == wanted or (part == "key" and _shape(known) == _as_written(wanted)):
                 return known.id
         try:
             return self._registry.register(subject, "AVRO", text)
         except RegistryRefused as error:
+            nothing = f"topic {self.target.topic}: nothing of {self.target.name} was sent. {error}"
+            if error.forbidden:
+                raise RegistryRefused(nothing, forbidden=True) from error
             other = f" {remedy(self.target)}." if subject.startswith(f"{self.target.topic}-") else ""
             raise RegistryRefused(
-                f"topic {self.target.topic}: nothing of {self.target.name} was sent. {error}. Change the columns at "
-                f"{self.target.line} as it allows, or set another compatibility of {subject} in the registry.{other} "
-                f"The schema is {text}"
+                f"{nothing}. Change the columns at {self.target.line} as it allows, or set another compatibility of "
+                f"{subject} in the registry.{other} The schema is {text}"
             ) from error
 
 
@@ -129,10 +137,10 @@ def _parsed(schema: Schema) -> Avro | None:
 
 def _shape(schema: Schema) -> Avro | None:
     parsed = _parsed(schema)
-    return None if parsed is None else _bare(parsed)
+    return None if parsed is None else _as_written(parsed)
 
 
-def _bare(avro: Avro) -> Avro:
+def _as_written(avro: Avro) -> Avro:
     """Return the type with all that the bytes of a value depend on, and without what they do not."""
-    fields = tuple(Field(one.name, _bare(one.type)) for one in avro.fields)
-    return replace(avro, name="", fields=fields, branches=tuple(map(_bare, avro.branches)))
+    fields = tuple(Field(one.name, _as_written(one.type)) for one in avro.fields)
+    return replace(avro, name="", fields=fields, branches=tuple(map(_as_written, avro.branches)))
