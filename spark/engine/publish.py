@@ -43,7 +43,7 @@ from spark.engine.publishing.position import (
     position_after,
     published_position,
 )
-from spark.engine.publishing.written import Written, needs_registry
+from spark.engine.publishing.written import Written
 from spark.engine.unknown_values import derives, upstream
 from spark.serdes.framing import schema_id
 from spark.topology.formats import WITH_REGISTRY
@@ -186,7 +186,7 @@ def _published(
             key_format=target.produced.key_format,
         )
         _check(table.name, target, sent, aim)
-        written = Written(ports, target, schema) if needs_registry(target) else None
+        written = Written(ports, target, schema) if target.produced.needs_registry else None
         captured = derives(topology, target)
         if captured:
             _check_known(ports, topology, target, state)
@@ -344,7 +344,7 @@ def _superseded(ports: Ports, topology: Topology, target: Table, refused: Record
     table = StoredTable.of(ports.lakehouse, topology.name, target.name)
     with opened(ports.engine) as session, feed_errors(table.name, target), frame_cache(session) as cache:
         of_key = schema_id(refused.key) if target.produced.key_format in WITH_REGISTRY else None
-        written = Written(ports, target, of_key) if needs_registry(target) else None
+        written = Written(ports, target, of_key) if target.produced.needs_registry else None
         feed = Feed(cache, table, target, table.version(), written=written)
         return feed.has_other(refused.key, place[0])
 

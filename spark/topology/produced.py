@@ -9,7 +9,14 @@ from spark.topology.avro_schema import is_full_name
 from spark.topology.calls import checks_calls
 from spark.topology.columns import Column
 from spark.topology.errors import Place, user_line
-from spark.topology.formats import HEADERS, WRITTEN_KEY_FORMATS, check_key_format, check_registry, check_written
+from spark.topology.formats import (
+    HEADERS,
+    WITH_REGISTRY,
+    WRITTEN_KEY_FORMATS,
+    check_key_format,
+    check_registry,
+    check_written,
+)
 
 SubjectNameStrategy = Literal["topic", "record", "topic_record"]
 """What a subject of a registry is named by, as Confluent's serializers have it."""
@@ -32,6 +39,11 @@ class Produced:
     name: str | None = None
     subject_name_strategy: SubjectNameStrategy = "topic"
     registry: str | None = None
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether the records name schemas of a registry, in the key or in the value."""
+        return not {self.format, self.key_format}.isdisjoint(WITH_REGISTRY)
 
     @staticmethod
     def json(*, key_format: str = "json", headers: str | None = None) -> Produced:

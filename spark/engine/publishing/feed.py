@@ -21,7 +21,7 @@ from spark.operators.order import micros
 from spark.serdes.serde import encoder
 from spark.topology.columns import WINDOW_BOUNDS, Column
 from spark.topology.errors import Place, TopologyError
-from spark.topology.formats import HEADERS, WITH_REGISTRY, WRITTEN_BY_TYPE
+from spark.topology.formats import HEADERS, WRITTEN_BY_TYPE
 from spark.topology.produced import check_published
 from spark.topology.sql.widening import is_wider
 
@@ -100,7 +100,9 @@ class Feed:
     def has_other(self, key: bytes, version: int) -> bool:
         """Return whether a key, encoded as in the topic, has another row than at a version, or none."""
         was, now = (
-            self._compared(self._at(at), at, F.lit(True)).where(F.col("_row.key") == F.lit(key)).select("_row")
+            self._encoded(self._at(at), at, F.lit(True), sent=False)
+            .where(F.col("_row.key") == F.lit(key))
+            .select("_row")
             for at in (version, self.newest)
         )
         return was.collect() != now.collect()
@@ -113,7 +115,7 @@ class Feed:
 
     def _between(self, since: int, until: int) -> list[DataFrame]:
         now = self._encoded(self._at(until), until, F.lit(True))  # first: see `_difference`
-        was = self._compared(self._at(since), until, F.lit(False))
+        was = self._encoded(self._at(since), until, F.lit(False), sent=False)
         return self._paged(ordered(self.target, net(self.target, was.unionByName(now))))
 
     def _changed_rows(self, versions: list[ChangedVersion]) -> list[DataFrame]:
@@ -154,7 +156,7 @@ class Feed:
         own = _own_columns(after.schema) if begun else None
         # First what is sent: what is compared with it has the ids of its schemas, which are a part of the bytes.
         now = self._encoded(after, version, F.lit(True), own)
-        return self._compared(before, version, F.lit(False), own).unionByName(now)
+        return self._encoded(before, version, F.lit(False), own, sent=False).unionByName(now)
 
     @cached_property
     def _columns(self) -> dict[str, DataType | str] | None:
@@ -170,20 +172,13 @@ class Feed:
         version: Expression | int,
         new: Expression,
         columns: Mapping[str, DataType | str] | None = None,
+        *,
+        sent: bool = True,
     ) -> DataFrame:
-        """Return rows that may be sent: see `encoded`."""
-        writing = _no_schema if self.written is None else self.written.registered
-        return encoded(self.target, rows, version, new, columns or self._columns, writing)
-
-    def _compared(
-        self,
-        rows: DataFrame,
-        version: Expression | int,
-        new: Expression,
-        columns: Mapping[str, DataType | str] | None = None,
-    ) -> DataFrame:
-        """Return rows that are only compared with those that may be sent: see `encoded`."""
-        writing = _no_schema if self.written is None else self.written.compared
+        """Return rows encoded as in the topic: see `encoded`. If not `sent`, they are only compared with such rows."""
+        writing: WritingOf = _no_schema
+        if self.written is not None:
+            writing = self.written.registered if sent else self.written.compared
         return encoded(self.target, rows, version, new, columns or self._columns, writing)
 
     def _paged(self, rows: DataFrame) -> list[DataFrame]:
@@ -234,7 +229,7 @@ def encoded(
     if not WRITTEN_BY_TYPE.isdisjoint((produced.format, produced.key_format)) or produced.headers is not None:
         # Of some expressions only Spark knows the type.
         types, place = dict(rows.dtypes), Place(f"{target.name} to topic {target.topic}", target.line)
-        by_schema = not {produced.format, produced.key_format}.isdisjoint(WITH_REGISTRY)
+        by_schema = produced.needs_registry
         kinds = {name: _wider(types[name], kind) if by_schema else types[name] for name, kind in columns.items()}
         held = {name: Column(name, kind) for name, kind in kinds.items()}
         check_published(produced, plan.key, tuple(held.values()), place)

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from spark.topology.topology import Table
 
 
-def needs_registry(target: Table) -> bool:
-    """Return whether the records of a table's topic name schemas of a registry."""
-    return not {target.produced.key_format, target.produced.format}.isdisjoint(WITH_REGISTRY)
-
-
 @dataclass
 class Written:
     """The schemas of one publication. `key_schema_id` is the id that the topic began with; None before that."""
