@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -11,6 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.engine.errors import InputChanged
 from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, placed, recorded
+from spark.engine.log.delta_log import written_bytes
 from spark.engine.log.merge import LITERALS
 from spark.engine.log.position import Position
 from spark.engine.log.stored_table import ChangedVersion
@@ -74,7 +74,7 @@ class IncrementalSpan:
         sizes = {
             name: (
                 sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found),
-                sum(math.inf if commit.written_bytes is None else commit.written_bytes for commit in found),
+                sum(commit.written_bytes for commit in found),
             )
             for name, found in self._changed.items()
             if not name.startswith(LANDING)
@@ -244,7 +244,7 @@ class LandingRange:
     begun: int | None
     redecoded: bool = False
     oldest: int | None = None
-    written_bytes: int = 0
+    written_bytes: float = 0
 
 
 def landing_range(
@@ -255,7 +255,7 @@ def landing_range(
     redecoded = since.redecoded < until.redecoded
     if records == 0 and not redecoded:
         return LandingRange(0, changed=False, begun=None)
-    changed, begun, oldest, written = versions[0] != versions[1], None, None, 0
+    changed, begun, oldest, written = versions[0] != versions[1], None, None, 0.0
     for commit in commits:
         [landed] = commit.position.cut.values()
         if not since.is_before(landed):
@@ -266,7 +266,7 @@ def landing_range(
         begun = commit.position.n
         changed = changed or commit.version == versions[1]
         records += commit.metrics.get("numTargetRowsUpdated", 0)
-        written += commit.metrics.get("numOutputBytes", 0)
+        written += written_bytes(commit.metrics)
     # Records that were decoded again have the batch that they were landed in.
     return LandingRange(records, changed, begun, redecoded, None if redecoded else oldest, written)
 

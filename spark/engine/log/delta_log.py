@@ -7,6 +7,7 @@ costs the same in a log of any length, and other commits at the same time change
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from pyarrow.fs import PyFileSystem  # type: ignore[import-untyped]  # has no ty
 from spark.engine.errors import LogBroken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 TABLES = 64
 """Tables that a process holds open, at most: the file list of each is in memory."""
@@ -46,11 +47,6 @@ class Entry:
     at: int
     replaces_keys: bool = False
     """The commit replaced the rows that meet a condition: its change feed has no updates."""
-
-    @property
-    def written_bytes(self) -> int | None:
-        """How many bytes the files have that the commit added; None if its metrics do not say."""
-        return self.metrics.get("numOutputBytes", self.metrics.get("numTargetBytesAdded"))
 
     @property
     def changed_rows(self) -> int | None:
@@ -133,6 +129,11 @@ def reading(path: str) -> Iterator[DeltaTable]:
             _readers.popitem(last=False)
     with reader.lock:
         yield reader.loaded()
+
+
+def written_bytes(metrics: Mapping[str, int]) -> float:
+    """Return how many bytes the files have that a commit added; infinity if its metrics do not say."""
+    return metrics.get("numOutputBytes", metrics.get("numTargetBytesAdded", math.inf))
 
 
 def entry(path: str, version: int) -> Entry | None:

@@ -50,8 +50,8 @@ class ChangedVersion:
     """The commit replaced all rows, maybe with other columns."""
     replaces_keys: bool = False
     """The commit replaced rows at some keys: its change feed has deletions and insertions, and no updates."""
-    written_bytes: int | None = field(default=None, compare=False)
-    """The bytes of the files that the commit added; None: unknown."""
+    written_bytes: float = field(default=math.inf, compare=False)
+    """The bytes of the files that the commit added; infinity: unknown."""
 
     @property
     def only_inserts(self) -> bool:
@@ -177,17 +177,20 @@ class StoredTable:
     def size(self) -> int:
         """Return how many bytes the files of the newest version have; 0 if there is no table."""
         try:
-            with delta_log.reading(self.path) as delta:
-                return sum(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
+            return sum(self._files()["size_bytes"].to_pylist())
         except TableNotFoundError:
             return 0
 
     def row_size(self) -> float:
         """Return how many bytes a row of the newest version has in its files, on average; infinity if it is unknown."""
-        with delta_log.reading(self.path) as delta:
-            files = pa.table(delta.get_add_actions())
+        files = self._files()
         rows = files["num_records"].to_pylist()
         return sum(files["size_bytes"].to_pylist()) / sum(rows) if any(rows) and None not in rows else math.inf
+
+    def _files(self) -> pa.Table:
+        """Return the files of the newest version, with `size_bytes` and `num_records`."""
+        with delta_log.reading(self.path) as delta:
+            return pa.table(delta.get_add_actions())
 
     def properties(self) -> dict[str, str]:
         """Return the table's properties at the newest version."""
@@ -461,9 +464,9 @@ class _Seen:
         return None if self.entry is None else self.entry.changed_rows
 
     @property
-    def written_bytes(self) -> int | None:
-        """The bytes of the files that the commit added; None: unknown."""
-        return None if self.entry is None else self.entry.written_bytes
+    def written_bytes(self) -> float:
+        """The bytes of the files that the commit added; infinity: unknown."""
+        return math.inf if self.entry is None else delta_log.written_bytes(self.entry.metrics)
 
     @property
     def widened(self) -> bool:
