@@ -215,11 +215,11 @@ class Attempt:
     def replace_rows(self, rows: DataFrame) -> Stepped | None:
         """Make the table equal to `rows`: merge the difference, or replace all rows where a MERGE cannot.
 
-        A MERGE cannot if columns changed, or a key has several rows.
+        A MERGE cannot if columns changed, or a key has several rows. The caller has planned for all rows, before it
+        computed them.
         """
         if self._wider(rows) and self.widen(rows):
             return None
-        self.plan_for_all_rows()
         attempt, batch = self._gated(rows)
         stored, key = self.stored(), self.row_key
         if dict(stored.dtypes) == dict(batch.dtypes) and duplicate_keys(stored, key).isEmpty():

@@ -130,6 +130,7 @@ def _rebuilt(ports: Ports, topology: Topology, attempt: Attempt) -> Stepped | No
     A table that uses stream time is computed through the spans of its commits. In a new epoch, as after a change of
     definition, it has no commits, and is computed in one span, as any other table.
     """
+    attempt.plan_for_all_rows()
     target, position = attempt.target, attempt.position
     commits = list(attempt.table.commits()) if target.plan.uses_stream_time else []
     if commits:

@@ -86,6 +86,7 @@ def restore(
                 restored=chosen.version,
                 gated=was.gated,
             )
+            attempt.plan_for_all_rows()
             try:
                 rows = version_of(attempt.session, table.path, chosen.version, target.plan)
                 return replace(attempt, position=position).replace_rows(attempt.as_stored(rows))
