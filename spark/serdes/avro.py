@@ -25,7 +25,7 @@ from spark.serdes.avro_reading import Reading, Unreadable, advice, field_named, 
 from spark.serdes.avro_types import Avro, Field, NotAvro, as_json, declared, merged, parse
 from spark.serdes.framing import content_of, header_for, header_of, is_framed
 from spark.serdes.schemas import UNKNOWN
-from spark.topology.sql.ddl import quoted
+from spark.topology.sql.ddl import struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,10 +136,10 @@ def decode(
         error = error.when(mine, wrong)
     for header, why in broken:
         error = error.when(F.col(prefix) == F.lit(header), F.lit(f"the {part} cannot be read: {why}"))
-    around = () if opener is None else (beside.cast(_struct(opener.beside)).alias(f"_{part}_beside"),)
+    around = () if opener is None else (beside.cast(struct_of(opener.beside)).alias(f"_{part}_beside"),)
     return read.select(
         *records.columns,
-        row.cast(_struct(columns)).alias(f"_{part}_row"),
+        row.cast(struct_of(columns)).alias(f"_{part}_row"),
         error.otherwise(_unknown(part, prefix, schemas)).alias(f"_{part}_error"),
         *around,
     )
@@ -314,10 +314,6 @@ def _with_beside(opened: Opened, read: Mapping[str, Field]) -> dict[str, Field]:
         if one is not None:
             fields.setdefault(name, Field(name, one.reader))
     return fields
-
-
-def _struct(columns: tuple[Column, ...]) -> str:
-    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>"
 
 
 def _whole(schema: Schema, avro: Avro, columns: tuple[Column, ...]) -> _Plan:

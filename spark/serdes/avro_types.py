@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark.topology.sql.ddl import quoted
+from spark.topology.columns import Column
+from spark.topology.sql.ddl import struct_of
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
@@ -324,10 +325,8 @@ def declared(avro: Avro) -> str | None:
 
 
 def _struct(members: list[tuple[str, Avro]]) -> str | None:
-    typed = [(name, declared(avro)) for name, avro in members]
-    if not typed or any(kind is None for _, kind in typed):
-        return None
-    return f"struct<{','.join(f'{quoted(name)}:{kind}' for name, kind in typed)}>"
+    typed = [Column(name, declared(avro)) for name, avro in members]
+    return None if not typed or any(one.type is None for one in typed) else struct_of(typed)
 
 
 def as_number(union: Avro) -> Avro | None:

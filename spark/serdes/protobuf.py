@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 
 from spark.serdes import protobuf_worker
 from spark.topology.errors import Place
-from spark.topology.protobuf import parts_of
-from spark.topology.sql.ddl import fields, quoted
+from spark.topology.sql.ddl import fields, parts_of, struct_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,8 +44,7 @@ class Messages:
         schemas: Schemas,  # noqa: ARG002  # of formats that read them
     ) -> DataFrame:
         """Decode a part of records: see `Decoder.decode`."""
-        struct = f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>"
-        row, error = F.lit(None).cast(struct), F.lit(None).cast("string")
+        row, error = F.lit(None).cast(struct_of(columns)), F.lit(None).cast("string")
         schema = records.select("*", row.alias(f"_{part}_row"), error.alias(f"_{part}_error")).schema
         kinds = tuple((column.name, kind(str(column.type))) for column in columns)
         message = self.message

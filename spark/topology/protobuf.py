@@ -16,7 +16,7 @@ from typing import Final
 from spark.topology.columns import Column
 from spark.topology.errors import Place, did_you_mean
 from spark.topology.sql.ddl import fields as struct_fields
-from spark.topology.sql.ddl import quoted
+from spark.topology.sql.ddl import parts_of, struct_of
 
 FORMAT: Final = "protobuf"
 
@@ -148,7 +148,7 @@ def message_of(name: object, descriptors: object, place: Place, what: str = "mes
 def columns_of(message: Message) -> tuple[Column, ...]:
     """The columns that a message can be declared with; the type of one is None if no type can hold it."""
     types = _types(message.files)
-    return tuple(Column(one.name, _kind(one, types, (message.name,))) for one in types[message.name].fields)
+    return tuple(_columns(message.name, types, (message.name,)))
 
 
 def check_message(message: Message, columns: tuple[Column, ...], place: Place) -> None:
@@ -159,17 +159,6 @@ def check_message(message: Message, columns: tuple[Column, ...], place: Place) -
     """
     place = Place(place.node, place.line, {message.name: columns_of(message)})
     _check(message.name, columns, "", _types(message.files), place)
-
-
-def parts_of(kind: str) -> tuple[str, ...]:
-    """The types inside `array<...>` and `map<...>`; none of other types."""
-    if kind.startswith("array<"):
-        return (kind[len("array<") : -1],)
-    if kind.startswith("map<"):
-        inside = kind[len("map<") : -1]
-        end = inside.index(",", inside.index(")") if inside.startswith("decimal(") else 0)
-        return inside[:end], inside[end + 1 :]
-    return ()
 
 
 def _content(descriptors: object, place: Place) -> bytes:
@@ -256,9 +245,13 @@ def _kind(field: _Field, types: Mapping[str, _Type], around: tuple[str, ...]) ->
         return KINDS[field.type][0]
     if field.of in around:
         return None
-    found = [(one.name, _kind(one, types, (*around, field.of))) for one in types[field.of].fields]
-    known = [f"{quoted(name)}:{kind}" for name, kind in found if kind is not None]
-    return f"struct<{','.join(known)}>" if known else None
+    known = [one for one in _columns(field.of, types, (*around, field.of)) if one.type is not None]
+    return struct_of(known) if known else None
+
+
+def _columns(message: str, types: Mapping[str, _Type], around: tuple[str, ...]) -> Iterator[Column]:
+    """A column for each field of a message; the type of one is None if there is none."""
+    return (Column(one.name, _kind(one, types, around)) for one in types[message].fields)
 
 
 def _shown(field: _Field, types: Mapping[str, _Type]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from spark.topology.columns import Column
 from spark.topology.errors import Place, TopologyError, did_you_mean
@@ -87,6 +87,17 @@ def fields(struct: str, place: Place) -> tuple[Column, ...]:
     return _parse_fields(lex(struct, place), 1)[0]
 
 
+def parts_of(kind: str) -> tuple[str, ...]:
+    """The types inside an array or a map, given its normalised type; none of other types."""
+    word = kind.partition("<")[0]
+    return _parse_parts(word, lex(kind, Place("a type", None)), 1)[0] if word in _PARTS else ()
+
+
+def struct_of(columns: Iterable[Column]) -> str:
+    """The type of a struct with these fields."""
+    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>"
+
+
 def legal_name(name: str, place: Place) -> str:
     """The given column name, checked: Delta can store it, and it is not reserved.
 
@@ -122,18 +133,23 @@ def _parse_decimal(sql: Sql, at: int) -> tuple[str, int]:
 
 
 def _parse_nested(word: str, sql: Sql, at: int) -> tuple[str, int]:
+    parts, after = _parse_parts(word, sql, at)
+    return f"{word}<{','.join(parts)}>", after
+
+
+def _parse_parts(word: str, sql: Sql, at: int) -> tuple[tuple[str, ...], int]:
     parts: list[str] = []
     after = _after("<", sql, at)
     for index in range(_PARTS[word]):
         part, after = parse_type(sql, after if index == 0 else _after(",", sql, after))
         parts.append(part)
-    return f"{word}<{','.join(parts)}>", _after(">", sql, after)
+    return tuple(parts), _after(">", sql, after)
 
 
 def _parse_struct(sql: Sql, at: int) -> tuple[str, int]:
     """A struct type; its fields keep their case, since JSON names are case-sensitive."""
     columns, after = _parse_fields(sql, at)
-    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>", after
+    return struct_of(columns), after
 
 
 def _parse_fields(sql: Sql, at: int) -> tuple[tuple[Column, ...], int]:

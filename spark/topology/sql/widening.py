@@ -10,11 +10,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark.topology.errors import Place
-from spark.topology.sql.ddl import fields, parse_type
-from spark.topology.sql.tokens import lex, tokens_of
+from spark.topology.sql.ddl import fields, parts_of
+from spark.topology.sql.tokens import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from spark.topology.columns import Column
 
@@ -66,9 +66,9 @@ def is_wider(now: str, before: str) -> bool:
     if before.startswith("struct<") and now.startswith("struct<"):
         new_fields, old_fields = (fields(kind, Place("a type", None)) for kind in (now, before))
         return _are_wider([(one.name, one.type) for one in new_fields], [(one.name, one.type) for one in old_fields])
-    for kind in ("array<", "map<"):
+    for kind, names in (("array<", ("element",)), ("map<", ("key", "value"))):
         if before.startswith(kind) and now.startswith(kind):
-            return _are_wider(_parts(now, kind), _parts(before, kind))
+            return _are_wider(*(list(zip(names, parts_of(one), strict=True)) for one in (now, before)))
     return (before, now) in (("float", "double"), ("date", "timestamp_ntz"))
 
 
@@ -80,21 +80,12 @@ def is_wider_key(now: str, before: str) -> bool:
     return old is not None and new is not None and old[1] == new[1] and is_wider(now, before)
 
 
-def _are_wider(now: list[tuple[str, str | None]], before: list[tuple[str, str | None]]) -> bool:
+def _are_wider(now: Sequence[tuple[str, str | None]], before: Sequence[tuple[str, str | None]]) -> bool:
     """Whether all parts of a type are equal or wider, and have the same names."""
     return [name for name, _ in now] == [name for name, _ in before] and all(
         new == old or (name != "key" and new is not None and old is not None and is_wider(new, old))
         for (name, new), (_, old) in zip(now, before, strict=True)
     )
-
-
-def _parts(kind: str, begins: str) -> list[tuple[str, str | None]]:
-    """The named types inside an array or a map."""
-    sql = lex(kind, Place("a type", None))
-    first, after = parse_type(sql, 2)
-    if begins == "array<":
-        return [("element", first)]
-    return [("key", first), ("value", parse_type(sql, after + 1)[0])]
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
