@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from spark.serdes.schemas import Schema, Schemas
+
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
 
@@ -182,6 +184,13 @@ def recording(name: str) -> list[Statement]:
 def registered(name: str) -> list[Registered]:
     """The schemas that the records in Avro of a recording name, by id, each registered before the first of them."""
     return [Registered(**one) for one in _lines(name)[-1]["registry"]]
+
+
+def schemas_of(name: str, subject: str = "") -> Schemas:
+    """The recorded schemas of a subject; of all without one."""
+    return Schemas(
+        {one.id: Schema(one.id, "AVRO", one.schema) for one in registered(name) if subject in ("", one.subject)}
+    )
 
 
 def _lines(name: str) -> list[dict[str, Any]]:

@@ -62,6 +62,10 @@ class Shop:
     ids: dict[bytes, bytes] = field(default_factory=dict)
     """Of records in Avro, by the id of a schema in the recording, the id in the registry here; as bytes."""
 
+    def take(self, statement: Statement, connector: str, format_: Format) -> None:
+        """Take the events of a statement, to be sent."""
+        self.events += [event for event in statement.events(connector, format_) if event.topic in self.topics]
+
     def send(self, count: int) -> None:
         """Send the next events."""
         producer = self.kafka.producer()

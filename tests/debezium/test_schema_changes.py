@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark.serdes.records import decode
-from spark.serdes.schemas import Schema, Schemas
 from spark.topology import Consumed
-from tests.debezium.recording import recording, registered
+from tests.debezium.recording import recording, schemas_of
 from tests.debezium.shop import RECORDS
 from tests.debezium.values import value
 
@@ -110,7 +109,7 @@ def written(
         events += [(number, event, plain) for event, plain in pairs if event.topic == topic]
     value_columns = ", ".join(map(" ".join, columns.items()))
     consumed = Consumed.debezium(key=KEYS[table], value=value_columns, format=format_, truncate=True)
-    ours = Schemas({one.id: Schema(one.id, "AVRO", one.schema) for one in registered("shop")})
+    ours = schemas_of("shop")
     frame = session.createDataFrame(
         [
             (event.key, event.value, event.headers or None, "t", 0, offset, None)

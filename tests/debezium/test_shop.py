@@ -12,21 +12,20 @@ import pytest
 
 from spark.engine.ports import Ports
 from spark.serdes.records import decode
-from spark.serdes.schemas import Schema, Schemas
 from spark.testing import TopologyTestDriver
 from spark.topology import Consumed
-from tests.debezium.recording import recording, registered
+from tests.debezium.recording import recording, registered, schemas_of
 from tests.debezium.shop import ACCOUNTS, CUSTOMERS, KEYS, ORDERS, RECORDS, Shop, as_recorded, expected, shop, topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
     from resources.engine import Engine
     from resources.kafka import Kafka
     from resources.lakehouse import Lakehouse
     from resources.registry import Registry
     from spark.serdes.part import Part
-    from tests.debezium.recording import Format, Registered
+    from tests.debezium.recording import Format
 
 FORMS: tuple[Format, ...] = ("avro", "json_with_schemas")
 PARTS: tuple[Part, ...] = ("key", "value")
@@ -42,7 +41,7 @@ def replayed(
     for number, statement in enumerate(recording("shop")):
         if statement.name == until:
             break
-        it.events += [event for event in statement.events(connector, format_) if event.topic in it.topics]
+        it.take(statement, connector, format_)
         if number in ticks:
             if len(it.events) > 1 and inside.random() < 0.3:  # a cut within a statement
                 it.send(inside.randrange(1, len(it.events)))
@@ -85,7 +84,6 @@ def test_the_other_forms_have_the_same_rows(engine: Engine, connector: str, form
 def test_avro_decodes_to_the_same_records_as_json_with_schemas(engine: Engine) -> None:
     """Record by record, with their times, keys in headers, truncates, and what they leave out."""
     session = engine.session()
-    ours = registered("shop")
     for name, key, columns in (
         ("customers", "id bigint", CUSTOMERS),
         ("orders", "order_id bigint", ORDERS),
@@ -99,7 +97,7 @@ def test_avro_decodes_to_the_same_records_as_json_with_schemas(engine: Engine) -
                 (one.key, one.value, one.headers or None, "t", 0, number, None)
                 for number, one in enumerate(one for one in events if one.topic == f"shop.public.{name}")
             ]
-            schemas = {part: known(ours, f"shop.public.{name}-{part}") for part in PARTS}
+            schemas = {part: schemas_of("shop", f"shop.public.{name}-{part}") for part in PARTS}
             decoded = decode(session.createDataFrame(records, RECORDS), consumed, schemas).drop("_key", "_value")
             found[format_] = [row.asDict(recursive=True) for row in decoded.orderBy("_offset").collect()]
         changes = [[row.pop("_change") for row in rows] for rows in found.values()]
@@ -116,15 +114,10 @@ def test_avro_decodes_to_the_same_records_as_json_with_schemas(engine: Engine) -
     consumed = Consumed.debezium(key="id string", value="name string", format="avro")
     records = [(None, one.value, None, "t", 0, 0, None) for one in other if one.value is not None]
     frame = session.createDataFrame(records, RECORDS)
-    rows = decode(frame, consumed, dict.fromkeys(PARTS, known(ours, ""))).select("_error").distinct().collect()
+    rows = decode(frame, consumed, dict.fromkeys(PARTS, schemas_of("shop"))).select("_error").distinct().collect()
     assert len(rows) == 3  # of messages, transactions and heartbeats
     assert all("which is no envelope of Debezium" in row["_error"] for row in rows)
     session.stop()
-
-
-def known(ours: Sequence[Registered], subject: str) -> Schemas:
-    """The recorded schemas of a subject; of all without one."""
-    return Schemas({one.id: Schema(one.id, "AVRO", one.schema) for one in ours if subject in ("", one.subject)})
 
 
 def test_avro_lands_by_the_schemas_of_a_registry(

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark.serdes.records import decode
-from spark.serdes.schemas import Schema, Schemas
 from spark.topology import Consumed
-from tests.debezium.recording import SCRIPTS, Format, recording, registered
+from tests.debezium.recording import SCRIPTS, Format, recording, schemas_of
 from tests.debezium.shop import RECORDS
 
 if TYPE_CHECKING:
@@ -155,9 +154,8 @@ class Decoded:
             (key, value, None, "t", 0, number, None) for number, (key, value) in zip(numbers, events, strict=True)
         ]
         parts: tuple[Part, ...] = ("key", "value")
-        known = {one.id: Schema(one.id, "AVRO", one.schema) for one in registered("types")}
         decoded = decode(
-            self._session.createDataFrame(records, RECORDS), consumed, dict.fromkeys(parts, Schemas(known))
+            self._session.createDataFrame(records, RECORDS), consumed, dict.fromkeys(parts, schemas_of("types"))
         )
         texts = [_text(column, declared).alias(column) for column, declared in declarations]
         return decoded.select(F.col("_offset").alias("id"), *texts, "_error")

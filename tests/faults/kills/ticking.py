@@ -100,3 +100,12 @@ class Client:
         process = context.Process(target=self.tick_for_ever, args=(name,), daemon=True)
         process.start()
         return process
+
+    def restarted(self, process: ForkServerProcess, name: str) -> ForkServerProcess:
+        """Kill a process that ticks, and start another one."""
+        assert process.is_alive(), "it ended by itself"
+        self.kills.note()
+        process.kill()
+        process.join()
+        self.kills.note()
+        return self.started(name)
