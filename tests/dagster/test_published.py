@@ -80,12 +80,17 @@ def test_a_topic_has_one_table_that_publishes_to_it() -> None:
 
 
 def test_a_table_goes_to_a_topic_and_comes_back_as_it_was(
-    engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    kafka: Kafka,
+    lakehouse: Lakehouse,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    instance: dg.DagsterInstance,
 ) -> None:
     items, copies = topic("items"), topic("copies", 2)
     writes, reads = pair(items, copies)
     tidetable, ports = Tidetable(engine, lakehouse, kafka), Ports(engine, lakehouse, kafka)
-    defs, instance = definitions([writes, reads], tidetable, {}), dg.DagsterInstance.ephemeral()
+    defs = definitions([writes, reads], tidetable, {})
 
     def tick(topology: Topology) -> dg.ExecuteInProcessResult:
         name = topology.name.replace("-", "_")

@@ -100,6 +100,7 @@ def shop(
     lakehouse: Lakehouse,
     topic: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
+    instance: dg.DagsterInstance,
 ) -> Shop:
     """The shop, with two orders and two customers, one of them without a name; not yet run."""
     builder = StreamsBuilder("runs")
@@ -114,8 +115,7 @@ def shop(
     (folder / "runs.enriched.json").write_text(json.dumps(SUITE))
     tidetable = Tidetable(engine, lakehouse, kafka)
     defs = definitions([topology], tidetable, suites([topology], folder))
-    # In memory: on disk, a run of this job waits two seconds for its events. `test_dev` has Dagster's own files.
-    shop = Shop(tidetable, kafka, topology, defs, dg.DagsterInstance.ephemeral())
+    shop = Shop(tidetable, kafka, topology, defs, instance)
     shop.put(0, (1, {"customer_id": 7, "amount": 50}), (2, {"customer_id": 8, "amount": 200}))
     shop.put(1, (7, {"name": "Ada"}), (8, {"name": None}))
     return shop
