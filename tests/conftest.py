@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from resources.lakehouse import Lakehouse
 from resources.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 LAKE = "TIDETABLE_TESTS_LAKE"
 SERVERS = "TIDETABLE_TESTS_SERVERS"
@@ -93,23 +92,9 @@ def _servers(request: pytest.FixtureRequest, lake_root: Path) -> tuple[Engine, E
     engine, broker = servers(lake_root)
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
     starts = [start for name, start in (("engine", engine.start), ("kafka", broker.start)) if name in wanted]
-    with one_compiler(lake_root), ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:
         list(pool.map(lambda start: start(), starts))
     return engine, broker
-
-
-@contextmanager
-def one_compiler(folder: Path) -> Iterator[None]:
-    """Engines that start meanwhile use the first compiler of the JVM only, which takes less time for new code.
-
-    Nearly every query of the tests is a new one, and reads few rows. A JVM with one compiler keeps 48 MB of compiled
-    code unless it is told otherwise, which are full after ten minutes: it then compiles the same again and again.
-    """
-    options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-    with pytest.MonkeyPatch.context() as patched:
-        (folder / "spark-defaults.conf").write_text(f"spark.driver.defaultJavaOptions {options}\n")
-        patched.setenv("SPARK_CONF_DIR", str(folder))
-        yield
 
 
 @pytest.fixture(scope="session")

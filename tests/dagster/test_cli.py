@@ -178,7 +178,12 @@ def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -
     assert checked.exit_code == 0
     assert "holds" in checked.stdout
 
-    # What is let through with a warning is told by the run, by status, and with a sample by check.
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("ran")
+def test_rows_let_through_with_a_warning_are_told_by_the_run_by_status_and_by_check(
+    tidetable: Invoke, kafka: Kafka
+) -> None:
     shop.put(kafka, "customers", 7, {"name": "Ada", "country": "deu"})
     let, lengths = tidetable("run", "shop"), "expect_column_value_lengths_to_equal(column='country', value=2.0)"
     assert let.exit_code == 0

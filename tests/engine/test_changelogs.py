@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,17 +47,18 @@ def forget(session: SparkSession, path: str) -> None:
     session.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
 
 
+def arrived(ports: Ports, kafka: Kafka, topic: str, made: Topology, *records: Record, at: tuple[str, ...] = ()) -> None:
+    """Records land and are stepped, into all tables or some."""
+    send(kafka, topic, *records)
+    lake.land_all(ports, made)
+    lake.step_all(ports, made, *at)
+
+
 def test_changes_that_are_gone_are_stood_for_by_the_rows(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:
     name = topic("prices")
-
-    def arrive(made: Topology, *records: Record, at: tuple[str, ...] = ()) -> None:
-        """Records land and are stepped, into all tables or some."""
-        send(kafka, name, *records)
-        lake.land_all(ports, made)
-        lake.step_all(ports, made, *at)
-
+    arrive = partial(arrived, ports, kafka, name)
     alone = topology(name)
     path = lake.path(ports, alone, name)
     arrive(alone, Record("a", {"price": 9}), Record("b", {"price": 1}))
@@ -82,6 +84,17 @@ def test_changes_that_are_gone_are_stood_for_by_the_rows(
         done = rebuild(ports, followed, followed.table(table), "again")
         assert (done.inserted, done.updated, done.deleted) == (0, 0, 0)
 
+
+@pytest.mark.thorough
+def test_what_cannot_be_computed_again_is_refused_and_begins_anew_when_that_is_asked_for(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
+) -> None:
+    name = topic("prices")
+    arrive, followed = partial(arrived, ports, kafka, name), topology(name, "max(price)")
+    path = lake.path(ports, followed, name)
+    arrive(followed, Record("a", {"price": 5}), Record("b", {"price": 1}))
+    arrive(followed, Record("a", {"price": 3}), Record("b", None))
+    arrive(followed, Record("a", {"price": 4}))
     forget(session, path)  # somebody else, by hand
     before = lake.rows(ports, followed, "bounds")
     version = DeltaTable(lake.path(ports, followed, "bounds")).version()
