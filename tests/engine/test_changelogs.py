@@ -42,9 +42,8 @@ def topology(topic: str, most: str | None = None) -> Topology:
 
 def forget(session: SparkSession, path: str) -> None:
     """Compact, and remove at once whatever the newest version does not need."""
-    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.sql(f"OPTIMIZE delta.`{path}`").collect()
-    session.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
+    lake.vacuum(session, path)
 
 
 def arrived(ports: Ports, kafka: Kafka, topic: str, made: Topology, *records: Record, at: tuple[str, ...] = ()) -> None:

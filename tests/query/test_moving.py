@@ -119,9 +119,7 @@ def test_a_version_whose_files_were_vacuumed_ends_by_name_and_never_with_other_r
     moving.wave()
     where = lake.path(moving.ports, moving.topology, moving.topic)
     compact(moving.ports.engine, moving.ports.lakehouse, moving.topology, moving.topic)
-    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")  # tasks; 10,000 take a minute
-    session.sql(f"VACUUM delta.`{where}` RETAIN 0 HOURS").collect()
+    lake.vacuum(session, where)
     with pytest.raises(VersionGone, match=rf"VACUUM removed files of version {pinned.version}.*refresh\(\)"):
         pinned.all()
     with pytest.raises(VersionGone, match="VACUUM removed"):

@@ -213,6 +213,13 @@ def versions(ports: Ports, topology: Topology, name: str) -> int:
     return DeltaTable(path(ports, topology, name)).version()
 
 
+def vacuum(session: SparkSession, where: str) -> None:
+    """Remove the files that the newest version of a table does not need, as it is when they are a week old."""
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")  # tasks; 10,000 take a minute
+    session.sql(f"VACUUM delta.`{where}` RETAIN 0 HOURS").collect()
+
+
 def copied(ports: Ports, topology: Topology, to: Path) -> Ports:
     """The same world with a copy of the topology's tables: what is done to the copy, the original does not see."""
     shutil.copytree(path(ports, topology, ""), to / topology.name)
