@@ -18,7 +18,7 @@ setup: $(READY) ## Install the Python packages, look for Java, fetch the jars; q
 demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 	$(BIN)/python -m dagster_project.demo
 
-test: $(READY) ## The tests, on two workers, half an hour; ARGS="tests/engine -k land" picks some
+test: $(READY) ## The tests, on two workers, half an hour to an hour; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest -n 2 -m "not thorough" $(ARGS)
 
 thorough: $(READY) ## These and the longer ones, which CI does not run, an hour
