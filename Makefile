@@ -21,7 +21,7 @@ demo: $(READY) ## A whole topology at work, on a broker and an engine of its own
 test: $(READY) ## The tests, on two workers, half an hour to an hour; ARGS="tests/engine -k land" picks some
 	$(BIN)/pytest -n 2 -m "not thorough" $(ARGS)
 
-thorough: $(READY) ## These and the longer ones, which CI does not run, an hour
+thorough: $(READY) ## These and the longer ones, which CI does not run
 	$(BIN)/pytest -n 2 $(ARGS)
 
 faults: $(READY) ## The kill matrix, all of it, and docs/reliability.md from it, two hours; ARGS="--resume" goes on

@@ -40,12 +40,6 @@ def topology(topic: str, most: str | None = None) -> Topology:
     return builder.build()
 
 
-def forget(session: SparkSession, path: str) -> None:
-    """Compact, and remove at once whatever the newest version does not need."""
-    session.sql(f"OPTIMIZE delta.`{path}`").collect()
-    lake.vacuum(session, path)
-
-
 def arrived(ports: Ports, kafka: Kafka, topic: str, made: Topology, *records: Record, at: tuple[str, ...] = ()) -> None:
     """Records land and are stepped, into all tables or some."""
     send(kafka, topic, *records)
@@ -62,7 +56,7 @@ def test_changes_that_are_gone_are_stood_for_by_the_rows(
     path = lake.path(ports, alone, name)
     arrive(alone, Record("a", {"price": 9}), Record("b", {"price": 1}))
     arrive(alone, Record("a", {"price": 5}))
-    forget(session, path)
+    lake.forget(session, path)
 
     followed = topology(name, "max(price)")
     version = lake.state(ports, alone, name).data_version
@@ -94,7 +88,7 @@ def test_what_cannot_be_computed_again_is_refused_and_begins_anew_when_that_is_a
     arrive(followed, Record("a", {"price": 5}), Record("b", {"price": 1}))
     arrive(followed, Record("a", {"price": 3}), Record("b", None))
     arrive(followed, Record("a", {"price": 4}))
-    forget(session, path)  # somebody else, by hand
+    lake.forget(session, path)  # somebody else, by hand
     before = lake.rows(ports, followed, "bounds")
     version = DeltaTable(lake.path(ports, followed, "bounds")).version()
     failing, other = (

@@ -23,7 +23,6 @@ from spark.engine.rebuild import rebuild, step_or_rebuild
 from spark.engine.status import statuses
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
-from spark.topology.sql.ddl import quoted
 from tests.support import lake
 from tests.support.lake import NoEngine, Record, send
 
@@ -206,8 +205,7 @@ def test_a_table_whose_inputs_changes_are_gone_is_computed_anew_under_a_ledger_a
         lake.step_all(ports, made, name)
     copy = lake.copied(ports, made, tmp_path)
     where = Path(lake.path(copy, made, name))
-    session.sql(f"OPTIMIZE delta.{quoted(str(where))}").collect()
-    lake.vacuum(session, str(where))
+    lake.forget(session, str(where))
     assert not list((where / "_change_data").glob("*.parquet"))
     for table, how in (("names", ""), ("changes", " --from-rows")):
         with pytest.raises(ChangesExpired, match=f"`tidetable rebuild gaps-{name}.{table}{how}`"):

@@ -19,7 +19,6 @@ from spark.engine.step import step
 from spark.engine.tick import tick
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.engine import test_leaders, test_widening
-from tests.engine.test_changelogs import forget
 from tests.engine.test_leaders import customer, files, leading
 from tests.support import lake
 from tests.support.lake import Record, send
@@ -217,7 +216,7 @@ def test_changes_of_a_leader_that_expired_ask_for_a_rebuild_or_are_in_the_ledger
     pair.tick(pair.leader)
     pair.send(Record(2, None))
     pair.tick(pair.leader)
-    forget(session, pair.path())
+    lake.forget(session, pair.path())
     was = files(lake.path(pair.ports, pair.follower, ""))
     failed = tick(pair.ports, pair.follower, "late").failed
     assert failed.keys() == set(TABLES)

@@ -220,6 +220,12 @@ def vacuum(session: SparkSession, where: str) -> None:
     session.sql(f"VACUUM delta.`{where}` RETAIN 0 HOURS").collect()
 
 
+def forget(session: SparkSession, where: str) -> None:
+    """Compact, and remove at once whatever the newest version does not need."""
+    session.sql(f"OPTIMIZE delta.`{where}`").collect()
+    vacuum(session, where)
+
+
 def copied(ports: Ports, topology: Topology, to: Path) -> Ports:
     """The same world with a copy of the topology's tables: what is done to the copy, the original does not see."""
     shutil.copytree(path(ports, topology, ""), to / topology.name)
