@@ -63,9 +63,6 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",  # re-planning each stage costs a tiny MERGE more than it saves
     "spark.sql.shuffle.partitions": "2",  # 200 by default: most tasks would be empty
     "spark.databricks.delta.snapshotPartitions": "1",  # 50 by default: a table's log is small
-    # 65,535 by default. The JVM does not compile a method of more than 8,000 bytes: it interprets it. Decoding Avro was
-    # one. Beyond the limit Spark does not fuse the operators of a stage into one method.
-    "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.codegen.cache.maxEntries": "1000",  # 100 by default: fewer than the plans of one topology
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
@@ -248,9 +245,12 @@ class Engine:
             "spark.jars": ",".join(map(str, jars("engine"))),
             "spark.local.dir": SCRATCH,
             "spark.sql.warehouse.dir": "warehouse",
-            # The parallel collector, by measurement: throughput matters, pauses do not.
+            # The parallel collector, by measurement: throughput matters, pauses do not. Methods of any size are
+            # compiled: by default the JVM interprets one of more than 8,000 bytes, and Spark makes one of a stage that
+            # decodes Avro.
             "spark.driver.extraJavaOptions": (
-                f"-XX:+UseParallelGC -Djava.io.tmpdir={SCRATCH} {' '.join(java_options())} {server.mark}"
+                f"-XX:+UseParallelGC -XX:-DontCompileHugeMethods -Djava.io.tmpdir={SCRATCH} "
+                f"{' '.join(java_options())} {server.mark}"
             ),
         }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), f"--master=local[{self.cores}]"]
