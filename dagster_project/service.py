@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from dagster_project import render
-from spark.engine.errors import FormatUnknown, LogBroken, NoCommonCut, PositionLost
+from spark.engine.errors import UNREADABLE, NoCommonCut
 from spark.query import errors
 from spark.query.deadline import within
 from spark.query.keys import named, time_of
@@ -57,9 +57,7 @@ STATUS: dict[type[Exception], int] = {
     errors.NotCovered: 504,
     errors.QueryTimeout: 504,
     errors.QueryError: 400,
-    PositionLost: 500,
-    LogBroken: 500,
-    FormatUnknown: 500,
+    **dict.fromkeys(UNREADABLE, 500),
 }
 """The status of each error; the first class that fits. Their messages say what to do."""
 

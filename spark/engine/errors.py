@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +103,10 @@ class FormatUnknown(EngineError):
 
     Install the version that wrote it, or a later one. No table was changed.
     """
+
+
+UNREADABLE: Final = (PositionLost, LogBroken, FormatUnknown)
+"""What the state of a stored table raises if it cannot be read. Other tables are not concerned."""
 
 
 class LakesDiffer(EngineError):

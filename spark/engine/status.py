@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from spark.engine.counts import counted, table_counts
-from spark.engine.errors import FormatUnknown, InputChanged, LeaderMissing, LogBroken, PlanChanged, PositionLost
+from spark.engine.errors import UNREADABLE, InputChanged, LeaderMissing, PlanChanged
 from spark.engine.inputs.pin import check_missing
 from spark.engine.land import capture, written
 from spark.engine.log.definition import added_columns
@@ -161,7 +161,7 @@ def statuses(
         input_states = {input_name: by_name[input_name].state for input_name in input_names}
         by_name[name] = _table_status(lakehouse, topology, name, source_topics[name], input_states, ends)
     held: list[Waiting] = []
-    with suppress(PositionLost, LogBroken):  # the status of the broken landing has `log_error` already
+    with suppress(*UNREADABLE):  # the status of the broken landing has `log_error` already
         held = waiting(lakehouse, topology)
     for name, sent in (published or {}).items():
         unpublished = _unpublished(lakehouse, topology, name, sent)
@@ -186,7 +186,7 @@ def with_counts(lakehouse: Lakehouse, topology: Topology, uncounted: list[TableS
             return status
         if status.table in sources:
             return replace(status, counted=counted(lakehouse, topology, sources[status.table]))
-        with suppress(PositionLost, LogBroken):  # the landing's error: its status has `log_error` already
+        with suppress(*UNREADABLE):  # the landing's error: its status has `log_error` already
             table = tables[status.table]
             unknown = unknown_values(lakehouse, topology, table)
             return replace(status, taken=table_counts(lakehouse, topology, table), unknown=unknown)
@@ -288,7 +288,7 @@ def _table_status(
     waiting_for = _lagging_inputs(input_states)
     try:
         state = StoredTable.of(lakehouse, topology.name, name).state()
-    except (PositionLost, LogBroken, FormatUnknown) as error:
+    except UNREADABLE as error:
         is_leader = topology.leader(name) is not None
         return TableStatus(name, None, None, waiting_for, log_error=str(error), is_leader=is_leader)
     if topology.leader(name) is not None:
@@ -369,7 +369,7 @@ def _refused(lakehouse: Lakehouse, topology: Topology, name: str, state: State |
             added_columns(lakehouse, topology, topology.table(name), state)
     except (PlanChanged, LeaderMissing) as error:
         return str(error)
-    except (PositionLost, LogBroken):  # an input's error: the input's status has `log_error` itself
+    except UNREADABLE:  # an input's error: the input's status has `log_error` itself
         return None
     return None
 
@@ -378,7 +378,7 @@ def _unpublished(lakehouse: Lakehouse, topology: Topology, name: str, published:
     """The number of versions that a table's topic does not have. If the log has no answer, publishing raises why."""
     try:
         return unpublished_versions(StoredTable.of(lakehouse, topology.name, name), published)
-    except (PositionLost, LogBroken):
+    except UNREADABLE:
         return 0
     except InputChanged:
         return 1

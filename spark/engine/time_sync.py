@@ -31,7 +31,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from deltalake import DeltaTable, QueryBuilder
 
-from spark.engine.errors import LogBroken, PositionLost
+from spark.engine.errors import UNREADABLE
 from spark.engine.inputs.pin import lowers
 from spark.engine.log import commit
 from spark.engine.log.commit import until_committed
@@ -347,7 +347,7 @@ def _backlogs(lakehouse: Lakehouse, topology: Topology, was: Release | None) -> 
     """Return what every landing holds after the last cut, and after the position of every table."""
     stepped = []
     for table in topology.tables:
-        with suppress(PositionLost, LogBroken):  # its own step raises it; its position does not limit the others
+        with suppress(*UNREADABLE):  # its own step raises it; its position does not limit the others
             state = StoredTable.of(lakehouse, topology.name, table.name).state()
             stepped += [] if state is None else [state.position]
     found = []

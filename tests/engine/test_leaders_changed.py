@@ -11,7 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from spark.engine.audit import audit
-from spark.engine.errors import ChangesExpired, InputChanged, LeaderChanged, LeaderMissing, PlanChanged, PositionLost
+from spark.engine.errors import (
+    ChangesExpired,
+    FormatUnknown,
+    InputChanged,
+    LeaderChanged,
+    LeaderMissing,
+    PlanChanged,
+    PositionLost,
+)
+from spark.engine.log.position import FORMAT, STORED_FORMAT
 from spark.engine.rebuild import rebuild
 from spark.engine.restore import restore
 from spark.engine.status import statuses
@@ -257,6 +266,26 @@ def test_a_leader_that_is_gone_is_missed_by_name_and_no_row_of_its_follower_is(p
     pair.check_follows()
 
 
+def test_a_leader_that_a_later_version_writes_is_refused_by_name_and_nothing_is_changed(
+    pair: Pair, session: SparkSession
+) -> None:
+    pair.send(customer(1, "ada l."))
+    pair.tick(pair.leader)
+    later = f"'{STORED_FORMAT}' = '{FORMAT + 1}'"
+    session.sql(f"ALTER TABLE delta.`{pair.path()}` SET TBLPROPERTIES ({later})").collect()
+    was = files(lake.path(pair.ports, pair.follower, ""))
+    failed = tick(pair.ports, pair.follower, "early").failed
+    assert {*failed} == {*TABLES}
+    for error in failed.values():
+        assert isinstance(error, FormatUnknown)
+        assert f"{pair.name} is stored in format {FORMAT + 1}" in str(error)
+    assert files(lake.path(pair.ports, pair.follower, "")) == was
+    [shown] = [one for one in statuses(pair.ports.lakehouse, pair.follower, None) if one.is_leader]
+    assert "Install that version" in str(shown.log_error)
+    of_leader = statuses(pair.ports.lakehouse, pair.leader, None)
+    assert {one.table for one in of_leader if one.log_error is not None} == {"allowed"}
+
+
 @pytest.mark.thorough
 def test_a_leader_that_somebody_put_back_by_hand_names_the_leaders_rebuild(pair: Pair) -> None:
     pair.send(customer(1, "ada l."))
@@ -310,6 +339,9 @@ OUTCOMES = {
     ),
     "it was removed and created again": test_a_leader_that_was_made_anew_asks_for_a_rebuild,
     "somebody restored it by hand": test_a_leader_that_somebody_put_back_by_hand_names_the_leaders_rebuild,
+    "a later version of Tidetable writes it": (
+        test_a_leader_that_a_later_version_writes_is_refused_by_name_and_nothing_is_changed
+    ),
     "another definition of it ticks, from another checkout": (
         test_leaders.test_a_second_leader_with_another_definition_is_refused_before_anything_is_changed
     ),
