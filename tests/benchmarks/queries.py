@@ -146,7 +146,11 @@ def _served(bench: Bench, keys: list[int], when: str) -> list[Row]:
     environment = {**os.environ, "TIDETABLE_LAKE": str(bench.lake), "TIDETABLE_SERVE_TOKEN": token}
     server = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
-    port = int(server.stderr.readline().partition("http://127.0.0.1:")[2].partition(";")[0])
+    said = server.stderr.readline()
+    _, is_up, address = said.partition("http://127.0.0.1:")
+    if not is_up:
+        raise RuntimeError(f"{' '.join(command)}: {said}{server.communicate()[1]}")
+    port = int(address.partition(";")[0])
 
     def ask(number: int) -> list[float]:
         rng, connection, taken = random.Random(number), HTTPConnection("127.0.0.1", port), []
