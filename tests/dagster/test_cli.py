@@ -95,6 +95,7 @@ def test_audit_holds_and_a_rebuild_changes_nothing(tidetable: Invoke) -> None:
     assert [one[count] for one in rebuilt for count in ("inserted", "updated", "deleted")] == [0] * 6
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ran")
 def test_a_table_is_restored_and_what_differs_fails_the_audit(tidetable: Invoke, kafka: Kafka, lake_root: Path) -> None:
     shop.order(kafka, 5)
@@ -160,6 +161,7 @@ def test_all_versions_are_audited_and_files_compacted(tidetable: Invoke) -> None
     assert "not --all-versions" in tidetable("audit", "shop.orders", "--all-versions", "--version", "1").stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ran")
 def test_rows_that_fail_the_gate_fail_the_run(tidetable: Invoke, kafka: Kafka) -> None:
     shop.order(kafka, 3, amount="-1.00")

@@ -72,12 +72,18 @@ def test_every_verb_is_asked() -> None:
     assert set(VERBS) == verbs(main)
 
 
-def outputs(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """What every verb says, as text and as JSON."""
+FORMS = ("", "--json")
+"""The options for text, which is what a verb says without one, and for JSON."""
+
+
+def outputs(
+    environment: dict[str, str], capfd: pytest.CaptureFixture[str], forms: tuple[str, ...] = FORMS
+) -> dict[str, str]:
+    """What every verb says, in each of the forms."""
     told = {}
     for verb, words in VERBS.items():
-        for json_too in ((), ("--json",)):
-            command = (*verb.split(), *words, *json_too)
+        for form in forms:
+            command = (*verb.split(), *words, *form.split())
             ran = CliRunner(env=environment).invoke(main, command)
             beside = capfd.readouterr()
             told[" ".join(command)] = f"{ran.output}{ran.stderr}{beside.out}{beside.err}{ran.exception!r}"
@@ -97,8 +103,13 @@ def holding(folder: Path, secrets: list[bytes]) -> dict[Path, list[bytes]]:
     return {path: has for path, has in found.items() if has}
 
 
-@pytest.mark.parametrize("way", ["PLAIN", pytest.param("TLS", marks=pytest.mark.thorough)])
-def test_no_output_has_a_secret_of_kafka(tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "forms"),
+    [pytest.param("PLAIN", ("--json",), id="PLAIN"), pytest.param("TLS", FORMS, id="TLS", marks=pytest.mark.thorough)],
+)
+def test_no_output_has_a_secret_of_kafka(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, forms: tuple[str, ...]
+) -> None:
     lake, events, home = (tmp_path / name for name in ("lake", "events", "home"))
     for folder in (events, home):
         folder.mkdir()
@@ -118,7 +129,7 @@ def test_no_output_has_a_secret_of_kafka(tmp_path: Path, capfd: pytest.CaptureFi
         shop.stock(kafka)
         shop.order(kafka, 1)
         shop.put(kafka, "clicks", 1, b"{no json")
-        told = outputs(environment, capfd)
+        told = outputs(environment, capfd, forms)
         assert json.loads(told["run shop --json"].removesuffix("None"))["failed"] == {}, told
         command = [sys.executable, "-m", "dagster", "job", "execute", "-m", "dagster_project.definitions"]
         ran = subprocess.run(

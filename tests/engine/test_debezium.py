@@ -121,6 +121,7 @@ def test_a_value_that_lies_in_another_partition_is_unknown_until_it_has_landed(
     assert (taken.rows, taken.superseded) == (2, 4)
 
 
+@pytest.mark.thorough
 def test_a_record_that_leaves_quarantine_completes_those_after_it(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
