@@ -203,15 +203,20 @@ class All:
 
 def flags(values: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return booleans without nulls. Arrow's own conversion would import pandas, which takes longer than a query."""
-    bytes_ = values.cast(pa.uint8())
-    chunks = bytes_.chunks if isinstance(bytes_, pa.ChunkedArray) else [bytes_]
-    parts = [np.frombuffer(one.buffers()[1], np.uint8, len(one), one.offset) for one in chunks if len(one)]
-    return np.concatenate([np.empty(0, np.uint8), *parts]).view(bool)
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return np.concatenate([np.empty(0, bool), *map(_flags, chunks)])
+
+
+def _flags(values: pa.Array) -> NDArray[np.bool_]:
+    if values.true_count == 0:  # as in nearly every row group where a key is looked up
+        return np.zeros(len(values), bool)
+    bits = np.frombuffer(values.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=values.offset + len(values), bitorder="little")[values.offset :].view(bool)
 
 
 def _true(values: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return booleans; null is false."""
-    return flags(pc.fill_null(values, False))
+    return flags(values if values.null_count == 0 else pc.fill_null(values, False))
 
 
 def _or_unknown(values: pa.Array) -> NDArray[np.bool_]:

@@ -259,10 +259,12 @@ class Files:
         for group in np.flatnonzero(condition.overlapping(bounds, metadata.num_row_groups)):
             deadline.check(self.table)
             count = int(starts[group + 1] - starts[group])
-            alive = _alive(int(starts[group]), count, deleted)
+            wanted = np.ones(count, bool)
             if condition.columns:
-                alive &= condition.matching(self._read(name, int(group), decide, keep))
-            places = np.flatnonzero(alive)
+                wanted = condition.matching(self._read(name, int(group), decide, keep))
+            if not wanted.any():
+                continue
+            places = np.flatnonzero(wanted & _alive(int(starts[group]), count, deleted))
             if len(places):
                 rows = self._read(name, int(group), schema, keep)
                 yield places + starts[group], rows if len(places) == count else rows.take(pa.array(places))

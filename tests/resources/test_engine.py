@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
@@ -68,6 +69,16 @@ def test_a_session_plans_for_many_rows_if_it_is_told_to(engine: Engine, spark: S
     assert planning() == ("true", str(16 * engine.width)), "at least so many for each core"
     engine.plan_for(spark, 16 << 30)
     assert planning() == ("true", "1024")
+
+
+def test_a_large_file_has_many_row_groups(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(4_000_000, numPartitions=1).selectExpr("id * 31 % 4000037 AS id").write.parquet(str(tmp_path / "rows"))
+    [file] = (tmp_path / "rows").glob("*.parquet")
+    metadata = pq.ParquetFile(file).metadata
+    groups = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
+    assert metadata.num_rows == 4_000_000
+    assert len(groups) >= 4
+    assert max(groups) <= 9 << 20  # 8 MB, and what is written between two looks at the size
 
 
 def test_sql_merges_into_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
