@@ -27,6 +27,7 @@ from assets.specs import (
     word,
 )
 from assets.suites import Suite
+from assets.threads import threads
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.counts import counted
@@ -167,10 +168,11 @@ def _circle(topologies: Sequence[Topology], lakehouse: Lakehouse) -> tuple[list[
     return None
 
 
-def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedAssetJobDefinition":
+def tick_job(topology: Topology, topologies: Sequence[Topology], width: int) -> "UnresolvedAssetJobDefinition":
     """The job that observes the topics (the cut), lands every topic to it, steps every table, and publishes.
 
-    It leaves out topics that another of the `topologies` publishes to: that topology's job materializes them.
+    It leaves out topics that another of the `topologies` publishes to: that topology's job materializes them. At most
+    `width` landings, or steps, run side by side.
     """
     keys = [topic_key(source.topic) for source in topology.sources if source.topic in observed(topologies)]
     keys += [table_key(topology, source.landing) for source in topology.sources]
@@ -181,8 +183,7 @@ def tick_job(topology: Topology, topologies: Sequence[Topology]) -> "UnresolvedA
         selection=dg.AssetSelection.assets(*keys),
         description=f"One tick of {topology.name}: everything on its topics, at one cut.",
         tags={TOPOLOGY_TAG: topology.name},
-        # Every step is one request to the running engine: separate processes would only add their start.
-        executor_def=dg.in_process_executor,
+        executor_def=threads(width),
     )
 
 

@@ -37,7 +37,7 @@ def definitions(
     return dg.Definitions(
         assets=assets(sound, tidetable.lakehouse, suites),
         jobs=[
-            *(tick_job(topology, sound) for topology in sound),
+            *(tick_job(topology, sound, tidetable.engine.width) for topology in sound),
             *(job for topology in sound for job in operations(topology, suites)),
             maintenance,
         ],
@@ -73,8 +73,8 @@ def build_definitions(
 
     Configure the instance as `tidetable init` does in `dagster.yaml`: pools with the limit 1 and the granularity `op`
     prevent two runs from stepping one table at once. Without pools, the slower run fails and is retried; no row is
-    lost. The jobs run their ops in one process. Assets that are launched from the UI without a job run with the
-    executor of your code location.
+    lost. A tick runs as many landings, or steps, at once as the engine has cores, in threads of the run's process.
+    Assets that are launched from the UI without a job run with the executor of your code location.
 
     Args:
         topologies: topologies, folders of Python files, or names of modules that have a `topology`, or of packages of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from resources.embedded_kafka import EmbeddedKafka
@@ -39,11 +40,16 @@ class Tidetable:
         self.lakehouse = lakehouse
         self.kafka = kafka
         self.registry = registry
-        self.cut = lru_cache(maxsize=RUNS)(self._capture)
-        """The cut of a topology in a run: captured at the first call, the same at every later one."""
+        self._captured = lru_cache(maxsize=RUNS)(self._capture)
+        self._capturing = Lock()
         self._serving: Running | None = None
         """The lake's own broker, once this process has seen it serve."""
         self._cluster = lru_cache(maxsize=1)(lambda address: Kafka({"bootstrap.servers": address}))
+
+    def cut(self, topology: Topology, run: str) -> Cut:
+        """The cut of a topology in a run: captured at the first call, the same at every later one."""
+        with self._capturing:  # ops run side by side, and the cache would capture a cut for each
+            return self._captured(topology, run)
 
     def ports(self) -> Ports:
         """The connections. Starts the lake's own broker unless it runs, and waits until it serves."""

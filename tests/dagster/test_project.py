@@ -190,7 +190,7 @@ def test_definitions_are_merged_with_those_of_a_code_location(tmp_path: Path) ->
     merged = dg.Definitions.merge(dg.Definitions(assets=[mine], executor=dg.multiprocess_executor), ours)
     graph = merged.resolve_asset_graph()
     assert {dg.AssetKey(["one", "t"]), dg.AssetKey(["two", "t"]), mine.key} <= graph.get_all_asset_keys()
-    assert merged.resolve_job_def("one_tick").executor_def.name == dg.in_process_executor.name
+    assert merged.resolve_job_def("one_tick").executor_def.name == "threads"
     assert "torn_broken" in {sensor.name for sensor in merged.sensors or ()}
     alone = tidetable.build_definitions(named("two", "t"), settings=settings)
     assert dg.AssetKey(["one", "t"]) not in alone.resolve_asset_graph().get_all_asset_keys()
