@@ -76,6 +76,16 @@ QUICK = {
     "spark.log.level": "WARN",  # INFO writes some hundred lines per step
 }
 
+# When the JVM's optimizing compiler takes a method: 12 times as late as by default, on each count. Planning runs so much
+# code, a little in every step, that compiling it took a third of the CPU of the first hundred steps. A loop over rows
+# reaches these counts in milliseconds.
+LATE = (
+    "-XX:Tier4InvocationThreshold=60000",
+    "-XX:Tier4MinInvocationThreshold=7200",
+    "-XX:Tier4CompileThreshold=180000",
+    "-XX:Tier4BackEdgeThreshold=480000",
+)
+
 LARGE = 256 << 20  # bytes that a query reads, from which on it is planned while it runs
 PARTITION = 16 << 20  # bytes of files for each partition of its shuffles, which is some 64 MB in memory
 PARTITIONS = 16  # for each core, at least: Spark makes fewer of them where they turn out small
@@ -251,7 +261,7 @@ class Engine:
             # compiled: by default the JVM interprets one of more than 8,000 bytes, and Spark makes one of a stage that
             # decodes Avro.
             "spark.driver.extraJavaOptions": (
-                f"-XX:+UseParallelGC -XX:-DontCompileHugeMethods -Djava.io.tmpdir={SCRATCH} "
+                f"-XX:+UseParallelGC -XX:-DontCompileHugeMethods {' '.join(LATE)} -Djava.io.tmpdir={SCRATCH} "
                 f"{' '.join(java_options())} {server.mark}"
             ),
         }
