@@ -76,9 +76,9 @@ QUICK = {
     "spark.log.level": "WARN",  # INFO writes some hundred lines per step
 }
 
-# When the JVM's optimizing compiler takes a method: 12 times as late as by default, on each count. Planning runs so much
-# code, a little in every step, that compiling it took a third of the CPU of the first hundred steps. A loop over rows
-# reaches these counts in milliseconds.
+# When the JVM's optimizing compiler takes a method: 12 times as late as by default, on each count. Planning runs much
+# code, a little in every step: compiling it early took a quarter of the CPU of the first steps. A loop over rows reaches
+# these counts in milliseconds.
 LATE = (
     "-XX:Tier4InvocationThreshold=60000",
     "-XX:Tier4MinInvocationThreshold=7200",
