@@ -77,8 +77,8 @@ QUICK = {
 }
 
 # When the JVM's optimizing compiler takes a method: 12 times as late as by default, on each count. Planning runs much
-# code, a little in every step: compiling it early took a quarter of the CPU of the first steps. A loop over rows reaches
-# these counts in milliseconds.
+# code, a little in every step: compiling it early took a quarter of the CPU of the first steps. A loop over many rows
+# reaches these counts in milliseconds.
 LATE = (
     "-XX:Tier4InvocationThreshold=60000",
     "-XX:Tier4MinInvocationThreshold=7200",
