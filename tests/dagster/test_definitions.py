@@ -359,6 +359,7 @@ def test_a_suite_that_would_not_be_read_whole_is_refused(tmp_path: Path, text: b
         suites([named("a", "t")], tmp_path)
 
 
+@pytest.mark.thorough
 def test_great_expectations_judges_names_and_arguments_when_definitions_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**others, "DAGSTER_HOME": str(folder / "tables"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+@pytest.mark.thorough
 def test_a_workspace_holds_the_project_beside_a_location_whose_package_is_called_as_one_of_ours(beside: Path) -> None:
     command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"]
     ran = subprocess.run(command, cwd=beside, env=environment(beside), capture_output=True, text=True, check=False)

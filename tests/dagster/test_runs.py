@@ -398,6 +398,7 @@ def quarantined(shop: Shop) -> dict[object, object]:
     return {told.metadata["quarantine/decoded"].value: told.metadata["quarantine/left"].value}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("first")
 def test_maintenance_compacts_and_changes_no_row(shop: Shop) -> None:
     before = shop.rows("large")
@@ -490,6 +491,7 @@ def test_what_is_expected_of_rows_together_is_asked_of_the_whole_table(shop: Sho
         session.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("first")
 def test_a_new_suite_says_how_many_rows_of_before_fail_it(shop: Shop, tmp_path: Path) -> None:
     limit = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "max_value": 150}}

@@ -160,6 +160,7 @@ def summed(items: str, amount: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_an_input_whose_types_changed_is_refused_until_a_rebuild(
     engine: Engine, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_table_that_nothing_changes_for_long_is_still_read(
     assert set(lake.rows(ports, topology, "joined")) == {1, 2, 3, 4}
 
 
+@pytest.mark.thorough
 def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -43,6 +43,7 @@ def shop(orders: str, customers: str, clicks: str, sink: str, gained: bool) -> T
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_columns_that_inputs_gain_flow_through_without_a_rebuild(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -260,7 +260,7 @@ def test_a_log_cleaned_up_past_a_consumer_is_named_and_gone_on_from_under_a_ledg
     assert audit(copy, made, made.table("names")).holds
 
 
-@pytest.mark.parametrize("damage", ["missing", "corrupt"])
+@pytest.mark.parametrize("damage", ["missing", pytest.param("corrupt", marks=pytest.mark.thorough)])
 def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path: Path, damage: str
 ) -> None:
@@ -291,6 +291,7 @@ def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
     assert all(audit(copy, made, table).holds for table in made.tables)
 
 
+@pytest.mark.thorough
 def test_a_table_that_was_told_to_forget_its_commits_is_refused_until_it_is_not(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_step_of_many_columns_opens_the_files_of_its_span(
         assert len(files) >= 4 * len(newest)
 
 
+@pytest.mark.thorough
 def test_a_table_without_statistics_of_our_columns_gets_them_with_its_next_commit(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_large_landing_has_a_task_for_every_partition() -> None:
     assert land._tasks(start, start) == 1
 
 
+@pytest.mark.thorough
 def test_a_lookup_of_a_few_records_opens_the_files_that_may_have_their_rows(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def test_every_record_of_a_table_is_a_row_a_tombstone_superseded_or_in_quarantin
     ]
 
 
+@pytest.mark.thorough
 def test_another_event_time_or_key_is_refused_and_the_landing_can_be_made_anew(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

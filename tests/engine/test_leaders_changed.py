@@ -135,6 +135,7 @@ def test_a_changed_definition_of_the_leader_tells_the_difference(pair: Pair) -> 
     assert lake.rows(pair.ports, pair.follower, "copy").keys() == {1, 3}
 
 
+@pytest.mark.thorough
 def test_what_a_leader_is_restored_to_is_followed_with_its_next_step(pair: Pair) -> None:
     pair.send(customer(1, "ada l."), Record(2, None))
     pair.tick(pair.leader, pair.follower)
@@ -170,6 +171,7 @@ def test_a_column_that_a_leader_gains_is_read_by_who_declares_it(pair: Pair) -> 
     pair.check_follows(wider)
 
 
+@pytest.mark.thorough
 def test_a_column_that_a_leader_drops_or_changes_is_refused_by_who_reads_it_alone(pair: Pair) -> None:
     was = files(lake.path(pair.ports, pair.follower, ""))
     for select, problem in (
@@ -205,6 +207,7 @@ def test_a_leader_that_lands_its_topic_anew_and_is_rebuilt_goes_on(pair: Pair) -
     pair.check_follows()
 
 
+@pytest.mark.thorough
 def test_a_leader_whose_topic_is_created_again_goes_on_although_its_offsets_begin_again(pair: Pair) -> None:
     pair.kafka.admin().delete_topics([pair.customers])[pair.customers].result()
     lake.until(lambda: pair.customers not in pair.kafka.admin().list_topics().topics)
@@ -242,6 +245,7 @@ def test_changes_of_a_leader_that_expired_ask_for_a_rebuild_or_are_in_the_ledger
     pair.check_follows()
 
 
+@pytest.mark.thorough
 def test_a_leader_that_was_made_anew_asks_for_a_rebuild(pair: Pair) -> None:
     shutil.rmtree(pair.path())
     pair.tick(pair.leader)

@@ -265,6 +265,7 @@ def test_no_transaction_is_open_while_what_comes_next_is_computed_or_fetched(
     assert changes(world.kafka, sink) == expected(0, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small")
 def test_a_topic_whose_group_expired_goes_on_behind_its_newest_records(world: World) -> None:
     sink = world.topic("sink", 2)
@@ -593,7 +594,7 @@ def refusing(ports: Ports, kafka: Kafka, topic: Callable[..., str]) -> str:
     return items
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", pytest.param("at_least_once", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("name", "setting"), [("far", "message.timestamp.after.max.ms"), ("large", "max.message.bytes")]
 )
@@ -606,7 +607,7 @@ def test_a_record_that_a_topic_refuses_is_told_by_the_setting_that_refuses_it(
     assert received(kafka, f"{refusing}-{name}") == []
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", pytest.param("at_least_once", marks=pytest.mark.thorough)])
 def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_corrected(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], guarantee: str
 ) -> None:
@@ -644,6 +645,7 @@ def test_a_refused_record_names_its_key_and_is_left_out_once_the_row_was_correct
     assert publish(ports, made, kept).outcome == "idle"
 
 
+@pytest.mark.thorough
 def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is_left_out(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:
@@ -670,7 +672,7 @@ def test_a_bad_row_that_was_corrected_before_the_tables_columns_were_replaced_is
     assert publish_kept().outcome == "idle"
 
 
-@pytest.mark.parametrize("kind", ["table", "stream"])
+@pytest.mark.parametrize("kind", ["table", pytest.param("stream", marks=pytest.mark.thorough)])
 def test_a_record_that_a_topic_never_takes_is_skipped_when_asked_for_and_the_position_counts_it(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], kind: str
 ) -> None:

@@ -198,6 +198,7 @@ def test_every_type_is_read_by_confluents_deserializer_and_comes_back_as_the_sam
     assert (len(world.ids("key")), len(world.ids("value"))) == (1, 1)
 
 
+@pytest.mark.thorough
 def test_keys_of_several_columns_streams_headers_and_names_of_subjects(
     ports: Ports, kafka: Kafka, registry: Registry, topic: Callable[..., str]
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_publisher_that_died_between_registering_and_sending_begins_again_with
     assert [(schema_id(one.key or b""), schema_id(one.value or b"")) for one in fresh.told()] == [(*ids[0], *ids[1])]
 
 
+@pytest.mark.thorough
 def test_a_version_that_was_begun_is_ended_by_the_schema_it_had_and_nothing_is_sent_twice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

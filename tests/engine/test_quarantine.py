@@ -196,6 +196,7 @@ def test_a_landing_that_commits_before_a_drop_or_right_behind_it_changes_no_coun
     assert found.wrong == ()
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_behind_takes_them_with_what_it_is_behind(
     ports: Ports, strictly: tuple[str, Callable[..., None]]
 ) -> None:
