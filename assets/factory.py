@@ -27,11 +27,11 @@ from assets.specs import (
     word,
 )
 from assets.suites import Suite
-from assets.threads import threads
+from assets.threads import check_terminated, threads
 from resources.lakehouse import Lakehouse
 from resources.tidetable import Tidetable
 from spark.engine.counts import counted
-from spark.engine.land import land
+from spark.engine.land import Landed, land
 from spark.engine.log.stored_table import State, StoredTable
 from spark.engine.offsets import TopicOffsets
 from spark.engine.publish import publish
@@ -237,6 +237,10 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
     def landing(
         context: dg.AssetExecutionContext, tidetable: dg.ResourceParam[Tidetable]
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        def far(landed: Landed) -> None:
+            context.log.info(f"{landed.records:,} records landed, {landed.left:,} offsets left")
+            check_terminated()
+
         with retried():
             ports, cut = tidetable.ports(), tidetable.cut(topology, context.run.run_id)
             # Read before the landing: if the broker failed after the commit, the retry would report no records.
@@ -248,7 +252,7 @@ def _landing(topology: Topology, source: Source, lakehouse: Lakehouse) -> dg.Ass
                 source,
                 cut,
                 context.run.run_id,
-                say=lambda far: context.log.info(f"{far.records:,} records landed, {far.left:,} offsets left"),
+                say=far,
             )
         lag = sum(max(0, end - landed.end.get(partition, 0)) for partition, end in ends.items())
         open_records = sum(in_transactions(source.topic, ends, written).values())

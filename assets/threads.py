@@ -2,8 +2,8 @@
 
 An op of a tick sends a few requests to the engine, and waits. Of Dagster's own executors one runs an op at a time, and
 the others start a process for each op, which takes longer than a step. This one runs what is ready, level by level, as
-`spark.engine.tick` does: all landings, then all tables that read these alone, and so on. No table so steps before every
-topic of the run has landed.
+`spark.engine.tick` does: all landings, then all tables that read these alone, and so on. So no table steps while a
+topic of the run lands.
 
 Dagster has no public interface for executors that run ops in their own process. The private modules below are those
 that its own executor uses; `pyproject.toml` holds Dagster to the minor version that the tests of this executor ran on.
@@ -12,10 +12,13 @@ that its own executor uses; `pyproject.toml` holds Dagster to the minor version 
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from queue import SimpleQueue
+from threading import Event
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -42,10 +45,17 @@ if TYPE_CHECKING:
     from dagster._core.execution.plan.step import ExecutionStep
 
 
+PAUSE = 0.1  # seconds between two looks at a pool: Dagster's own interval is 0 while an op waits for a slot
+
+_TERMINATED: ContextVar[Event | None] = ContextVar("terminated", default=None)
+"""In the thread of an op, set when its run was terminated."""
+
+
 def threads(width: int) -> dg.ExecutorDefinition:
     """Return an executor that runs at most `width` ops at a time.
 
-    A run that is terminated starts no further op. It ends when the running ops have ended.
+    A run that is terminated begins no further level. It ends when the running ops have ended; an op that commits
+    several times ends at the next call of `check_terminated`.
     """
 
     @dg.executor(name="threads")
@@ -53,6 +63,13 @@ def threads(width: int) -> dg.ExecutorDefinition:
         return Threads(width)
 
     return executor
+
+
+def check_terminated() -> None:
+    """Raise DagsterExecutionInterruptedError in an op whose run was terminated."""
+    terminated = _TERMINATED.get()
+    if terminated is not None and terminated.is_set():
+        raise dg.DagsterExecutionInterruptedError
 
 
 class Threads(dg.Executor):
@@ -110,16 +127,22 @@ def _executed(
         logs = job_context.instance.compute_log_manager
         file_key = create_compute_log_file_key()  # type: ignore[no-untyped-call]
         log_key = logs.build_log_key_for_run(job_context.run_id, file_key)
-        log_context = stack.enter_context(logs.capture_logs(log_key))
+        log_context = stack.enter_context(logs.capture_logs(log_key))  # a log that cannot be written fails the run
         yield dg.DagsterEvent.capture_logs(job_context, list(execution_plan.step_keys_to_execute), log_key, log_context)
+        for key in execution_plan.step_keys_to_execute:
+            # A terminated run does not see the end of its last ops, at which Dagster frees their slots.
+            stack.callback(pools.free_step, key)
         workers = stack.enter_context(_workers(width))
         while not active.is_complete:
+            if active.check_for_interrupts():
+                raise dg.DagsterExecutionInterruptedError
             ready = active.get_steps_to_execute()
             yield from active.concurrency_event_iterator(job_context)
             if ready:
                 yield from _side_by_side(job_context, active, ready, workers)
-            else:
-                active.sleep_til_ready()  # until a retry is due, or a pool may have a free slot
+            else:  # until a retry is due, or a pool may have a free slot
+                with raise_interrupts_as(dg.DagsterExecutionInterruptedError):
+                    time.sleep(max(active.sleep_interval(), PAUSE))  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -137,8 +160,10 @@ def _side_by_side(
 ) -> Iterator[dg.DagsterEvent]:
     """Run ops that do not depend on each other. This thread alone changes the state of the run."""
     happened: SimpleQueue[tuple[str, dg.DagsterEvent] | Future[None]] = SimpleQueue()
+    terminated = Event()
 
     def run(step_context: StepExecutionContext) -> None:
+        _TERMINATED.set(terminated)
         for event in dagster_event_sequence_for_step(step_context):
             happened.put((step_context.step.key, event))
 
@@ -148,8 +173,12 @@ def _side_by_side(
     for future in running:
         future.add_done_callback(happened.put)
     while running:
-        with raise_interrupts_as(dg.DagsterExecutionInterruptedError):
-            told = happened.get()
+        try:
+            with raise_interrupts_as(dg.DagsterExecutionInterruptedError):
+                told = happened.get()
+        except dg.DagsterExecutionInterruptedError:
+            terminated.set()
+            raise
         if isinstance(told, Future):
             ended = running.pop(told)
             told.result()  # raises what the caller of the run asked to be raised

@@ -67,7 +67,7 @@ QUICK = {
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
     "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as fast to read
-    # 128 MB by default, not compressed. Who reads one row decodes its row group: some 150,000 rows of 60 bytes.
+    # 128 MB by default, not compressed. Who reads one row decodes its row group: some 140,000 rows of 60 bytes.
     "spark.hadoop.parquet.block.size": str(8 << 20),
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # it costs 0.1 ms per expression
     "spark.ui.enabled": "false",  # it stores data of every job, and the server runs for weeks
@@ -77,8 +77,8 @@ QUICK = {
 }
 
 # When the JVM's optimizing compiler takes a method: 12 times as late as by default, on each count. Planning runs much
-# code, a little in every step: compiling it early took a quarter of the CPU of the first steps. A loop over many rows
-# reaches these counts in milliseconds.
+# code, a little in every step: compiling it early took a fifth of the CPU of a tick, still after 40 ticks. A loop over
+# many rows reaches these counts in milliseconds.
 LATE = (
     "-XX:Tier4InvocationThreshold=60000",
     "-XX:Tier4MinInvocationThreshold=7200",

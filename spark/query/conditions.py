@@ -210,8 +210,9 @@ def flags(values: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
 def _flags(values: pa.Array) -> NDArray[np.bool_]:
     if values.true_count == 0:  # as in nearly every row group where a key is looked up
         return np.zeros(len(values), bool)
-    bits = np.frombuffer(values.buffers()[1], np.uint8)
-    return np.unpackbits(bits, count=values.offset + len(values), bitorder="little")[values.offset :].view(bool)
+    start, shift = divmod(values.offset, 8)
+    bits = np.frombuffer(values.buffers()[1], np.uint8, offset=start)
+    return np.unpackbits(bits, count=shift + len(values), bitorder="little")[shift:].view(bool)
 
 
 def _true(values: pa.ChunkedArray) -> NDArray[np.bool_]:

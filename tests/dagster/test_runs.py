@@ -10,6 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
@@ -30,6 +32,8 @@ from spark.topology import Consumed, StreamsBuilder, Topology
 
 # Great Expectations', while it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")
+
+Result = dg.ExecuteInProcessResult | dg.JobExecutionResult
 
 SUITE = {
     "name": "enriched",
@@ -58,10 +62,10 @@ class Shop:
             producer.produce(self.topology.sources[source].topic, key=str(key), value=data)
         producer.flush()
 
-    def tick(self) -> dg.ExecuteInProcessResult:
-        """A run of the tick job."""
+    def tick(self) -> Result:
+        """A run of the tick job, by its own executor: `execute_in_process` would bring another one."""
         job = self.defs.resolve_job_def("runs_tick")
-        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+        return execute_run(InMemoryJob(job), self.instance.create_run_for_job(job), self.instance)
 
     def materialize(self, *names: str) -> dg.ExecuteInProcessResult:
         """A run of a few assets, as from the UI."""
@@ -122,56 +126,56 @@ def shop(
 
 
 @pytest.fixture(scope="module")
-def first(shop: Shop) -> dg.ExecuteInProcessResult:
+def first(shop: Shop) -> Result:
     """The first tick."""
     return shop.tick()
 
 
-def told(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMaterialization]:
+def told(result: Result) -> dict[str, dg.AssetMaterialization]:
     """The materializations of a run, by their keys below the topology's."""
     events = [event.materialization for event in result.get_asset_materialization_events()]
     return {"/".join(event.asset_key.path[1:]): event for event in events}
 
 
-def outcomes(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+def outcomes(result: Result) -> dict[str, object]:
     """What each materialization says it did."""
     return {name: event.metadata["batch/outcome"].value for name, event in told(result).items()}
 
 
-def check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+def check(result: Result) -> dg.AssetCheckEvaluation:
     """The evaluation of the one suite."""
     (evaluation,) = (one for one in result.get_asset_check_evaluations() if one.check_name.startswith("gx_"))
     return evaluation
 
 
-def check_of(result: dg.ExecuteInProcessResult, table: str) -> dg.AssetCheckEvaluation:
+def check_of(result: Result, table: str) -> dg.AssetCheckEvaluation:
     """The evaluation of the one check of a table."""
     (evaluation,) = [one for one in result.get_asset_check_evaluations() if one.asset_key.path[-1] == table]
     return evaluation
 
 
-def failing(result: dg.ExecuteInProcessResult) -> list[tuple[object, object]]:
+def failing(result: Result) -> list[tuple[object, object]]:
     """The samples that the check shows, and how grave they are."""
     table = check(result).metadata["failing_expectations"]
     assert isinstance(table, dg.TableMetadataValue)
     return [(record.data["sample"], record.data["severity"]) for record in table.records]
 
 
-def stored_failing(result: dg.ExecuteInProcessResult) -> list[object]:
+def stored_failing(result: Result) -> list[object]:
     """How many rows that were there fail, by expectation, as the check shows it."""
     table = check(result).metadata["stored_rows_failing"]
     assert isinstance(table, dg.TableMetadataValue)
     return [record.data["rows"] for record in table.records]
 
 
-def test_a_run_materializes_everything(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+def test_a_run_materializes_everything(shop: Shop, first: Result) -> None:
     assert first.success
     assert set(outcomes(first).values()) == {"landed", "stepped"}
     assert shop.rows("enriched") == {(1, 7, 50, "Ada"), (2, 8, 200, None)}
     assert shop.rows("large") == {(2, 8, 200, None)}
 
 
-def test_a_run_tells_offsets_rows_and_versions(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+def test_a_run_tells_offsets_rows_and_versions(shop: Shop, first: Result) -> None:
     landing = told(first)[f"landing/{shop.topology.sources[0].topic}"]
     enriched = told(first)["enriched"]
     assert landing.metadata["kafka/start_offsets"] == dg.MetadataValue.json({"0": 0, "1": 0})
@@ -183,13 +187,13 @@ def test_a_run_tells_offsets_rows_and_versions(shop: Shop, first: dg.ExecuteInPr
     assert (enriched.tags or {})["dagster/data_version"] == str(shop.versions()["enriched"])
 
 
-def test_a_warning_is_told_and_holds_nothing_back(first: dg.ExecuteInProcessResult) -> None:
+def test_a_warning_is_told_and_holds_nothing_back(first: Result) -> None:
     assert not check(first).passed
     assert check(first).severity == dg.AssetCheckSeverity.WARN
     assert failing(first) == [('[{"order_id": 2, "name": null}]', "warning")]
 
 
-def test_a_run_with_nothing_new_changes_nothing(shop: Shop, first: dg.ExecuteInProcessResult) -> None:
+def test_a_run_with_nothing_new_changes_nothing(shop: Shop, first: Result) -> None:
     before = shop.versions()
     again = shop.tick()
     assert again.success

@@ -5,12 +5,12 @@
 import os
 import signal
 from collections.abc import Iterator
-from threading import Barrier, BrokenBarrierError, Event, current_thread
+from threading import Barrier, BrokenBarrierError, Event, Timer, current_thread
 
 import dagster as dg
 import pytest
 
-from assets.threads import threads
+from assets.threads import check_terminated, threads
 
 TOGETHER = Barrier(2, timeout=30)
 """Two ops pass it only if both run."""
@@ -84,19 +84,55 @@ def both_need_a_pool() -> None:
     waiting("right", SLOT)()
 
 
-@dg.op
 def terminated(context: dg.OpExecutionContext) -> None:
-    """Asks for the end of the run, as Dagster does, and goes on to its own end."""
+    """Asks for the end of the run, as Dagster does, and goes on."""
     context.instance.report_run_canceling(context.run)
     os.kill(os.getpid(), signal.SIGINT)
     ONCE.wait(0.5)
     SEEN.append(current_thread().name)
 
 
+@dg.op(pool=SLOT)
+def terminates(context: dg.OpExecutionContext) -> None:
+    """Asks for the end of its run, and goes on to its own end."""
+    terminated(context)
+
+
 @dg.job(executor_def=threads(1))
 def is_terminated() -> None:
-    terminated.alias("first")()
-    terminated.alias("second")()
+    terminates.alias("first")()
+    terminates.alias("second")()
+
+
+@dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), pool=SLOT)
+def held() -> None:
+    """An op whose slot another run has."""
+    SEEN.append("held")
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def terminates_soon(context: dg.OpExecutionContext) -> None:
+    """Asks for the end of the run when the next op waits for its slot."""
+    context.instance.report_run_canceling(context.run)
+    Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+@dg.job(executor_def=threads(1))
+def waits_for_a_slot_and_is_terminated() -> None:
+    held(terminates_soon())
+
+
+@dg.op(out=dg.Out(dg.Nothing), pool=SLOT)
+def commits_twice(context: dg.OpExecutionContext) -> None:
+    """Goes on after it has asked for the end of its run, until it looks."""
+    terminated(context)
+    check_terminated()
+    SEEN.append("committed twice")
+
+
+@dg.job(executor_def=threads(1))
+def is_terminated_between_two_commits() -> None:
+    commits_twice()
 
 
 def run(job: dg.JobDefinition, instance: dg.DagsterInstance) -> dg.JobExecutionResult:
@@ -146,9 +182,22 @@ def test_a_pool_of_one_slot_lets_one_op_run_at_a_time(
         assert BrokenBarrierError.__name__ in str(failed.step_failure_data.error)
 
 
-def test_a_terminated_run_ends_with_its_running_op_and_starts_no_other(stored: dg.DagsterInstance) -> None:
-    result = run(is_terminated, stored)
-    assert len(SEEN) == 1
+@pytest.mark.parametrize(
+    ("job", "seen"),
+    [(is_terminated, 1), (waits_for_a_slot_and_is_terminated, 0), (is_terminated_between_two_commits, 1)],
+    ids=lambda one: getattr(one, "name", None),
+)
+def test_a_terminated_run_ends_with_its_running_op_and_keeps_no_slot(
+    stored: dg.DagsterInstance, job: dg.JobDefinition, seen: int
+) -> None:
+    stored.event_log_storage.set_concurrency_slots(SLOT, 1)
+    another = "another run"
+    if job is waits_for_a_slot_and_is_terminated:
+        assert stored.event_log_storage.claim_concurrency_slot(SLOT, another, "op").is_claimed
+    result = run(job, stored)
+    assert len(SEEN) == seen
     status = stored.get_run_by_id(result.run_id)
     assert status is not None
     assert status.status is dg.DagsterRunStatus.CANCELED
+    slots = stored.event_log_storage.get_concurrency_info(SLOT).claimed_slots
+    assert {slot.run_id for slot in slots} <= {another}

@@ -72,7 +72,6 @@ def tick(ports: Ports, topology: Topology) -> None:
     lake.step_all(ports, topology)
 
 
-@pytest.mark.thorough
 def test_a_value_that_lies_in_another_partition_is_unknown_until_it_has_landed(
     ports: Ports, kafka: Kafka, topic: Callable[..., str]
 ) -> None:

@@ -291,7 +291,6 @@ def test_a_checkpoint_that_is_missing_or_corrupt_is_named_and_nothing_is_lost(
     assert all(audit(copy, made, table).holds for table in made.tables)
 
 
-@pytest.mark.thorough
 def test_a_table_that_was_told_to_forget_its_commits_is_refused_until_it_is_not(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:

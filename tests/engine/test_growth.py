@@ -99,7 +99,6 @@ def test_a_step_of_many_columns_opens_the_files_of_its_span(
         assert len(files) >= 4 * len(newest)
 
 
-@pytest.mark.thorough
 def test_a_table_without_statistics_of_our_columns_gets_them_with_its_next_commit(
     ports: Ports, kafka: Kafka, topic: Callable[..., str], session: SparkSession
 ) -> None:

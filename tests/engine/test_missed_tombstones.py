@@ -100,7 +100,6 @@ def ticked(ports: Ports, made: Topology) -> list[Landed]:
     return [landed[f"{made.name}/{source.landing}"] for source in made.sources]
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_cleaner")
 def test_a_row_whose_tombstone_the_cleaner_removed_goes_with_what_is_left(
     ports: Ports, kafka: Kafka, lakehouse: Lakehouse, topic: Callable[..., str]
