@@ -68,9 +68,15 @@ def main(only: tuple[str, ...], repeat: int, scale: float, sizes: tuple[int, ...
             for case in only or CASES:
                 rows += CASES[case](bench)
             rows += bench.memory()
-        finally:
+        finally:  # the figures of the cases before one that failed are kept, too
             bench.engine.stop()
             bench.broker.stop()
+            if rows:
+                _keep(rows, before, scale, console)
+
+
+def _keep(rows: list[Row], before: dict[str, str | int], scale: float, console: Console) -> None:
+    """Write the rows to a file, and print them."""
     OUT.mkdir(exist_ok=True)
     file = OUT / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.write_text(json.dumps({"machine": before, "scale": scale, "rows": [asdict(row) for row in rows]}, indent=1))
