@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
 from queue import SimpleQueue
@@ -132,7 +132,9 @@ def _executed(
         for key in execution_plan.step_keys_to_execute:
             # A terminated run does not see the end of its last ops, at which Dagster frees their slots.
             stack.callback(pools.free_step, key)
-        workers = stack.enter_context(_workers(width))
+        workers = ThreadPoolExecutor(width, "op")
+        # When the run fails or is terminated, no further op begins. Those that have begun end first.
+        stack.callback(workers.shutdown, cancel_futures=True)
         while not active.is_complete:
             if active.check_for_interrupts():
                 raise dg.DagsterExecutionInterruptedError
@@ -143,16 +145,6 @@ def _executed(
             else:  # until a retry is due, or a pool may have a free slot
                 with raise_interrupts_as(dg.DagsterExecutionInterruptedError):
                     time.sleep(max(active.sleep_interval(), PAUSE))  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _workers(width: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that begin nothing more when the run fails or is terminated. What they have begun ends first."""
-    with ThreadPoolExecutor(width, "op") as workers:
-        try:
-            yield workers
-        finally:
-            workers.shutdown(cancel_futures=True)
 
 
 def _side_by_side(
