@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from spark.engine.errors import ChangesExpired
+from spark.engine.errors import ChangesExpired, LogBroken
+from spark.engine.log import delta_log
 from spark.engine.log.position import Counts
 from spark.engine.log.stored_table import StoredTable
 
@@ -153,7 +154,7 @@ def so_far(landing: StoredTable, state: State) -> Counts:
     batches = [one.position.n for one in own if one.position is not None]
     try:  # if somebody else changed the rows since, count them as they were written
         found = kinds(landing.path, own[0].version if others else state.version, *batches)
-    except (DeltaError, OSError):  # those files are gone
+    except (LogBroken, DeltaError, OSError):  # that version is gone, or its files are
         found = kinds(landing.path, state.version, *batches)
     return _plus(now, found | {"records": sum(one.rows or 0 for one in own)})
 
@@ -223,8 +224,12 @@ def _in_words(parts: tuple[int, int, int]) -> str:
 
 
 def query(path: str, version: int, sql: str) -> list[dict[str, Any]]:
-    """Return what a query on a version of a table, which it calls `it`, finds, without Spark."""
-    builder = QueryBuilder().register("it", DeltaTable(path, version=version))
+    """Return what a query on a version of a table, which it calls `it`, finds, without Spark.
+
+    Raises:
+        LogBroken: its log cannot be read, or no longer has the version.
+    """
+    builder = QueryBuilder().register("it", delta_log.opened(path, version))
     rows: list[dict[str, Any]] = pa.table(builder.execute(sql).read_all()).to_pylist()
     return rows
 

@@ -8,14 +8,14 @@ they step. No table waits for publishing: a topic that cannot be reached gets th
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from spark.engine.attempt import Stepped
-from spark.engine.errors import EngineError, SparkFailed, cause, engine_died
+from spark.engine.errors import UNREADABLE, EngineError, SparkFailed, cause, engine_died
 from spark.engine.land import Landed, capture, land
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import KafkaUnavailable, TopicMissing
@@ -117,4 +117,7 @@ def tick(
         for level in topology.levels:
             list(pool.map(stepping, level))
         list(pool.map(publishing, [table for table in topology.tables if table.topic is not None]))
-    return Ticked(landed, stepped, failed, waiting(ports.lakehouse, topology), published)
+    held: list[Waiting] = []
+    with suppress(*UNREADABLE):  # of a landing that cannot be read, which has failed by its name or as `time_sync`
+        held = waiting(ports.lakehouse, topology)
+    return Ticked(landed, stepped, failed, held, published)

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from spark.engine.errors import UNREADABLE
 from spark.engine.inputs.pin import lowers
-from spark.engine.log import commit
+from spark.engine.log import commit, delta_log
 from spark.engine.log.commit import until_committed
 from spark.engine.log.position import Release
 from spark.engine.log.stored_table import StoredTable
@@ -42,6 +42,8 @@ from spark.engine.ports import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from deltalake import DeltaTable
 
     from spark.engine.log.position import Position
     from spark.engine.ports import Lakehouse, Ports
@@ -371,7 +373,7 @@ def _backlog(
     # Records beyond an offset landed in the first commit that went beyond it, or later.
     first = stored.oldest_commit(lambda position: replace(end, offsets=base).is_before(position.cut[topic]))
     batch = 0 if first is None or stored.commit(first.position.n - 1) is None else first.position.n
-    records = _Records(DeltaTable(stored.path, version=state.version), base, end.offsets, batch)
+    records = _Records(delta_log.opened(stored.path, state.version), base, end.offsets, batch)
     if source.kind == "global_table":
         return _Backlog(source, topic, end, records.within({}, {}), {}, stored)
     seen: dict[int, int] = {}

@@ -660,8 +660,7 @@ def opened(table: StoredTable, version: int) -> DeltaTable:
         VersionGone: the log no longer has it.
     """
     try:
-        with delta_log.readable(table.path):
-            return DeltaTable(table.path, version=version)
+        return delta_log.opened(table.path, version)
     except LogBroken as error:
         if isinstance(error.__cause__, DeltaError):
             raise VersionGone(f"{table.dotted_name} has no version {version} any more: {error.__cause__}") from error

@@ -212,7 +212,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(delta_log, function.__name__, counting)
 
-    counted("opened", delta_log._opened)
+    counted("opened", delta_log.opened)
     counted("commits", delta_log._commit_info)
     return counts
 

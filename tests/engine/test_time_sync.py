@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # has no types of its own
@@ -11,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark.engine import time_sync
 from spark.engine.audit import audit
+from spark.engine.errors import LogBroken
 from spark.engine.ports import Ports
 from spark.engine.step import step
 from spark.engine.tick import tick
@@ -21,7 +23,6 @@ from tests.support.lake import NoEngine, Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from resources.kafka import Kafka
 
@@ -286,3 +287,24 @@ def test_six_thousand_partitions_are_sliced(tmp_path: Path, monkeypatch: pytest.
     assert sum(rows.num_rows for rows in read) <= 2 * time_sync.CHUNK
     assert records.first_beyond(1) == {p: 0 if p % 7 > 1 else 1 for p in range(partitions)}
     assert len(records.by_partition("max(_time)")) == partitions
+
+
+def test_a_landing_that_cannot_be_read_is_named_and_the_tick_ends(
+    ports: Ports, kafka: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    left, right = topic("left"), topic("right")
+    made = joined(f"broken-{left}", left, right, HOUR)
+    for name in (left, right):
+        send(kafka, name, Record(1, {"v": 1}, 0, SINCE))
+    assert tick(ports, made, "before").failed == {}
+    copy = lake.copied(ports, made, tmp_path)
+    for source in reversed(made.sources):  # the first one keeps the cut of all
+        where = Path(lake.path(copy, made, source.landing))
+        DeltaTable(str(where)).create_checkpoint()
+        [checkpoint] = (where / "_delta_log").glob("*.checkpoint.parquet")
+        checkpoint.unlink()
+        done = tick(copy, made, f"without {source.topic}")
+        assert "time_sync" in done.failed
+        assert all(isinstance(error, LogBroken) for error in done.failed.values())
+        assert str(where) in str(done.failed["time_sync"])
+        assert done.held == []

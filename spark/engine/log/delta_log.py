@@ -96,7 +96,7 @@ class _Reader:
         delta = self.delta
         self.delta = None  # if anything below fails, the next call opens the table
         if delta is None or self.newest is None or _commit_info(self.path, delta.version()) != self.newest:
-            delta = _opened(self.path)
+            delta = opened(self.path)
         elif _commit_info(self.path, delta.version() + 1) is None:
             self.delta = delta
             return delta
@@ -104,7 +104,7 @@ class _Reader:
             try:
                 delta.update_incremental()
             except (DeltaError, OSError):  # commits that it lacks were cleaned up, or the log cannot be read
-                delta = _opened(self.path)
+                delta = opened(self.path)
         self.newest = _commit_info(self.path, delta.version())
         self.delta = delta
         return delta
@@ -213,9 +213,15 @@ def store(path: str) -> PyFileSystem:
     return PyFileSystem(DeltaStorageHandler(path))
 
 
-def _opened(path: str) -> DeltaTable:
+def opened(path: str, version: int | None = None) -> DeltaTable:
+    """Open a table at a version, or at the newest one, anew.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        LogBroken: its log cannot be read, or no longer has the version.
+    """
     with readable(path):
-        return DeltaTable(path)
+        return DeltaTable(path, version)
 
 
 @contextmanager
