@@ -63,7 +63,19 @@ partition is never split. Such a task takes a fraction of a second, so fewer of 
 
 SLICE = 2_000_000  # offsets of all partitions that one commit of a landing reads: some 15 seconds on two cores
 
-FETCH_WAIT = 1  # milliseconds that the broker waits for records before it answers a fetch without any
+CONSUMER = {
+    # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for that long before it
+    # serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A landing of 1,000
+    # partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
+    "kafka.fetch.max.wait.ms": "1",
+    # Each partition has a consumer, and 64 are kept. Metrics that nobody reads are a quarter of the cost of a new one:
+    # those that it registers with JMX, and those that it pushes to the broker (KIP-714).
+    "kafka.auto.include.jmx.reporter": "false",
+    "kafka.metric.reporters": "",
+    "kafka.enable.metrics.push": "false",
+}
+"""Options of Spark's consumers."""
+
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
 
@@ -488,13 +500,9 @@ def _read(
         "endingOffsets": json.dumps({source.topic: end}),
         "failOnDataLoss": "true",
         "includeHeaders": str(source.consumed.reads_headers).lower(),
-        # Consumers are pooled. When a landing ends, one fetch is in flight, and the broker holds it for this long
-        # before it serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A
-        # landing of 1,000 partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
-        "kafka.fetch.max.wait.ms": str(FETCH_WAIT),
         "kafka.isolation.level": "read_committed" if topology.settings.exactly_once else "read_uncommitted",
     }
-    return session.read.format("kafka").options(**options).load()
+    return session.read.format("kafka").options(**options, **CONSUMER).load()
 
 
 def _timestamp(consumed: Consumed) -> Column:

@@ -1,4 +1,4 @@
-"""(a) Landing a million JSON records from four partitions, beside a hand-written Spark job that does the same."""
+"""(a) Landing a million JSON records, beside a hand-written Spark job that does the same; and many partitions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.benchmarks.shop import ORDER, order, produce, shop
 
 if TYPE_CHECKING:
     from tests.benchmarks.measure import Bench
+
+PARTITIONS, WARM_UP = 1_000, 2
 
 
 def run(bench: Bench) -> list[Row]:
@@ -52,6 +54,7 @@ def run(bench: Bench) -> list[Row]:
         for table in (bench.lakehouse.table(topology.name, source.landing), _path(bench, turn)):
             assert sum(DeltaTable(table).get_add_actions(flatten=True).column("num_records").to_pylist()) == count
     return [
+        *_many_partitions(bench),
         row(
             "land 1 M records of 140 bytes, 4 partitions",
             [count / s for s in ours],
@@ -61,6 +64,27 @@ def run(bench: Bench) -> list[Row]:
         row("the same by a hand-written Spark job", [count / s for s in theirs], "records/s"),
         row("ours / by hand", [a / b for a, b in zip(ours, theirs, strict=True)], "x time", at_most=1.10),
     ]
+
+
+def _many_partitions(bench: Bench) -> list[Row]:
+    """Seconds of landing one record of every partition, where there are many of them."""
+    count = bench.scaled(PARTITIONS)
+    topology = shop("wide", "wide-orders", "wide-customers")
+    bench.kafka.create_topic("wide-orders", count)
+    bench.kafka.create_topic("wide-customers", 1)
+    source, rng = topology.source("wide-orders"), random.Random(1)
+    seconds = []
+    for _ in bench.turns("many partitions", warm_up=WARM_UP):
+        producer = bench.kafka.producer()
+        for partition in range(count):
+            producer.produce("wide-orders", key=str(partition), value=order(rng, 10), partition=partition)
+        producer.flush()
+        began = time.monotonic()
+        landed = land(bench.ports, topology, source, capture(bench.kafka, topology), "bench")
+        seconds.append(time.monotonic() - began)
+        assert landed.records == count
+        bench.say(f"a record of each of {count:,} partitions: {seconds[-1]:.2f} s")
+    return [row(f"land a record of each of {count:,} partitions", seconds[WARM_UP:], "s", at_most=2)]
 
 
 def _by_hand(bench: Bench, turn: int, commit: int, start: dict[int, int], end: dict[int, int]) -> None:
