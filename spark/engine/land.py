@@ -68,7 +68,7 @@ CONSUMER = {
     # serves what the next landing asks. With the default, 500 ms, that is half of a small landing. A landing of 1,000
     # partitions waits 1,000 times: its tasks look up the offsets of each after their first fetch.
     "kafka.fetch.max.wait.ms": "1",
-    # Each partition has a consumer, and 64 are kept. Metrics that nobody reads are a quarter of the cost of a new one:
+    # Each partition has a consumer, and 64 are kept. Metrics that nobody reads cost much of a new one's CPU:
     # those that it registers with JMX, and those that it pushes to the broker (KIP-714).
     "kafka.auto.include.jmx.reporter": "false",
     "kafka.metric.reporters": "",
