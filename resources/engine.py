@@ -71,6 +71,13 @@ QUICK = {
     # some 230,000 orders, or 4,400 rows of 60 numbers.
     "spark.hadoop.parquet.block.size": str(2 << 20),
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # it costs 0.1 ms per expression
+    # Hadoop's class for commits and their checksum files starts 24 processes (readlink, chmod) for each commit. These
+    # start a few. All commits go through this JVM, and Delta lets one at a time write to a table's log.
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.ui.explainMode": "simple",  # nobody reads the text of plans, which every query writes
     "spark.ui.enabled": "false",  # it stores data of every job, and the server runs for weeks
     "spark.sql.ui.retainedExecutions": "10",  # 1,000 by default, each with its plans' text, even without a UI
     "spark.ui.showConsoleProgress": "false",  # standard error goes to a file
@@ -159,6 +166,11 @@ class Engine:
         if self.remote is not None:
             return REMOTE_WIDTH
         return (os.cpu_count() or 1) if self.cores == "*" else int(self.cores)
+
+    @property
+    def replaces_keys(self) -> bool:
+        """Whether its Delta is known to have the option `replaceUsing`: a remote engine may have another Delta."""
+        return self.remote is None
 
     def session(self) -> SparkSession:
         """Open a session on an engine that answers. The caller must stop it.

@@ -6,6 +6,7 @@ committed first, and the caller reads the table's state again.
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from spark.engine.advance import identity, output_of, with_touched
 from spark.engine.errors import ChangesExpired, ExpressionFailed, PlanChanged, condition
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from spark.engine.advance import Advance
     from spark.engine.gate import Gate
     from spark.engine.inputs.pin import Pins
+    from spark.engine.inputs.span import IncrementalSpan
     from spark.engine.log.position import Position
     from spark.engine.log.stored_table import State
     from spark.engine.ports import Engine, Ports
@@ -165,18 +168,17 @@ class Attempt:
 
         A table without a step in its epoch has no position at which its rows could be written again.
         """
-        given, stored = source.drop(PRESENT), self.stored()
-        if dict(given.dtypes) == dict(stored.dtypes):
+        given = StructType([field for field in source.schema if field.name != PRESENT])
+        stored = StructType.fromJson(json.loads(self.table.schema()))  # of the log: a frame would ask the engine
+        kinds, stored_kinds = _kinds(given), _kinds(stored)
+        if kinds == stored_kinds:
             return {}
-        now, before = stored_types(given.schema.json()), stored_types(stored.schema.json())
+        now, before = stored_types(given.json()), stored_types(stored.json())
         differ = [name for name in now if before.get(name) != now[name]]
         if self.before.position.n == 0 or now.keys() != before.keys():
             return None
-        return (
-            {name: dict(given.dtypes)[name] for name in differ}
-            if all(is_wider(now[name], before[name]) for name in differ)
-            else None
-        )
+        only_wider = all(is_wider(now[name], before[name]) for name in differ)
+        return {name: kinds[name] for name in differ} if only_wider else None
 
     def as_stored(self, rows: DataFrame) -> DataFrame:
         """Return rows of an older version with the types that the table's columns were widened to since."""
@@ -196,21 +198,20 @@ class Attempt:
         attempt, batch = self._gated(rows)
         return attempt._stepped("stepped", commit.append(batch, attempt.table, attempt.position))
 
-    def merge(self, source: DataFrame, is_small: bool) -> Stepped | None:
+    def merge(self, source: DataFrame, span: IncrementalSpan) -> Stepped | None:
         """Replace the rows of touched keys; `source` has one row per key, and `_present`."""
-        attempt, batch = self._gated(source, always=is_small)
-        if not is_small:
+        attempt, batch = self._gated(source, always=span.is_small, few=span.is_few)
+        if not span.is_small:
             return attempt._merged(batch)
         # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
-        touched = replacement.touched(batch, self.row_key, merge.LITERALS)
+        key, may_replace = self.row_key, not self.target.former_rows_read
+        differs = replacement.differs(self.before.position.cut, self.table.newest_time())
+        touched = replacement.touched(batch, key, differs, merge.LITERALS)
         if touched is None:
-            if can_be_broadcast(self.table, batch.count()):
-                return attempt._merged(F.broadcast(batch))
-            self.plan_for_all_rows()
-            return attempt._merged(batch)
-        if self.target.former_rows_read or not replacement.differ(touched, self.row_key, self.before.position.cut):
-            return attempt._merged(F.broadcast(batch), touched)
-        return attempt._replaced(batch, touched)
+            return attempt._merged_many(batch, replacement.counts(batch, differs), may_replace)
+        if may_replace and merge.has_literals(touched, key) and replacement.differ(touched):
+            return attempt._replaced(batch, touched)
+        return attempt._merged(F.broadcast(batch), touched)
 
     def replace_rows(self, rows: DataFrame) -> Stepped | None:
         """Make the table equal to `rows`: merge the difference, or replace all rows where a MERGE cannot.
@@ -248,6 +249,22 @@ class Attempt:
         inserted = len(written) - updated
         return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
 
+    def _merged_many(self, source: DataFrame, counts: replacement.Counts, may_replace: bool) -> Stepped | None:
+        """Replace the rows at more touched keys than a condition has, or merge them."""
+        can_replace = self.engine.replaces_keys and replacement.are_plain(self.row_key)
+        if may_replace and can_replace and not counts.absent and not counts.uncertain:
+            rows = present(source).coalesce(self.engine.width)
+            after = commit.replace_keys(rows, self.row_key, self.table, self.position)
+            done = self._stepped("stepped", after)
+            if done is None or after is None:
+                return None
+            updated = after.metrics.get("numDeletedRows", 0)  # Delta leaves the count out if it is none
+            return replace(done, touched=counts.touched, inserted=counts.touched - updated, updated=updated)
+        if can_be_broadcast(self.table, counts.touched):
+            return self._merged(F.broadcast(source))
+        self.plan_for_all_rows()
+        return self._merged(source)
+
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")
         schema = source.drop(PRESENT).schema
@@ -272,15 +289,15 @@ class Attempt:
 
     # The gate.
 
-    def _gated(self, batch: DataFrame, always: bool = False) -> tuple[Attempt, DataFrame]:
+    def _gated(self, batch: DataFrame, always: bool = False, few: bool = False) -> tuple[Attempt, DataFrame]:
         """Return the attempt with the gate's result, and the batch to commit, cached if it is read before the commit.
 
         A gate reads it, or with `always` the caller does. The cache makes the rows that were read those that are
-        committed.
+        committed. `few`: it is likely to have few rows.
         """
         if self.gate is None and not always:
             return self, batch
-        cached = self.cache.cache(batch)
+        cached = self.cache.cache(batch, few)
         if self.gate is None:
             return self, cached
         new_rows = present(cached) if PRESENT in cached.columns else cached
@@ -302,6 +319,11 @@ class Attempt:
             return self
         result = Gated(self.gate.digest, self.before.version, self.gate.look(self.stored()))
         return replace(self, position=replace(self.position, gated=result))
+
+
+def _kinds(schema: StructType) -> dict[str, str]:
+    """Return the types of columns, by name, as Spark writes them."""
+    return {field.name: field.dataType.simpleString() for field in schema}
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
@@ -78,6 +77,8 @@ CONSUMER = {
 
 LAST_MILLIS = 2**62 // 1000  # a timestamp is microseconds in 64 bits, and so is the difference of two
 REMOVED = "removed from the topic before they were landed"
+COUNTS = "counts"
+"""The name under which the records of a commit are counted while it writes them."""
 
 
 @dataclass(frozen=True)
@@ -226,10 +227,9 @@ def land(
                     cleaned=was.cleaned + cleaned,
                     counts=so_far(landing, state),
                 )
-                seen = Observation()
                 ahead = topology.settings.message_timestamp_after_max_ms
                 rows = landed(records.coalesce(_tasks(start, end)), source, position.n, ahead, schemas).observe(
-                    seen,
+                    COUNTS,  # an `Observation` would analyze the plan once more, to ask whether it is a stream
                     F.count(F.lit(1)).alias("records"),
                     F.count("_error").alias("errors"),
                     F.count(F.expr("CASE WHEN _deleted AND _error IS NULL THEN 1 END")).alias("tombstones"),
@@ -246,8 +246,8 @@ def land(
                     return None  # records were removed while they were read: the next try finds the gap
             if committed is None:
                 return None
-            # The observation is empty if the connection broke after the commit: Delta skipped the repeated write.
-            counts = seen.get
+            # Nothing was observed if the connection broke after the commit: Delta skipped the repeated write.
+            counts = observed(batch)
             if not counts:
                 counts = kinds(landing.path, committed.version, position.n)
                 counts |= {name: counts[name] - cleaned for name in ("records", "tombstones")}
@@ -276,6 +276,12 @@ def land(
             return total
         if say is not None:
             say(total)
+
+
+def observed(written: DataFrame) -> dict[str, int]:
+    """Return the counts that the engine observed while it wrote a frame; empty if it wrote nothing."""
+    info = written.executionInfo
+    return {} if info is None else dict(info.flows).get(COUNTS, {})
 
 
 def landed(

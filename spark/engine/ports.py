@@ -28,6 +28,10 @@ class Engine(Protocol):
     def width(self) -> int:
         """How many independent statements to run concurrently."""
 
+    @property
+    def replaces_keys(self) -> bool:
+        """Whether its Delta is known to have the option `replaceUsing`; one that does not would replace all rows."""
+
     def session(self) -> SparkSession:
         """Return a new session; the caller stops it."""
 

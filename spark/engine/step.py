@@ -102,7 +102,7 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
         return None
     if output.mode == "append":
         return attempt.append(output.frame)
-    return attempt.merge(output.frame, advanced.span.is_small)
+    return attempt.merge(output.frame, span)
 
 
 def _first_step(topology: Topology, attempt: Attempt) -> Stepped | None:

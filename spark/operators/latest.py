@@ -147,7 +147,7 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
         last = [F.max_by(record, place).alias("_record")]
         if stream is not None:
             last.append(F.max_by("_timestamp", F.when(F.col("_timestamp").isNotNull(), place)).alias("_time"))
-        candidates = records.groupBy(*key, *partition).agg(*last)
+        candidates = records.groupBy(*key, *cols(partition)).agg(*last)
     newest_of_key = candidates.groupBy(*key).agg(F.max_by("_record", F.struct(*places.values())).alias("_record"))
     return newest_of_key.select(*key, "_record.*").select(*cols(columns), *cols(OURS), *ours, PRESENT)
 

@@ -75,6 +75,7 @@ LACKING: dict[int, dict[str, Any]] = {
     2: ALONE | {"bootstrap": {}, "widened": False},
     3: {"widened": False},
     4: {},
+    5: {},
 }
 """By format, the fields that differ, because it could not have them."""
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row
+from pyspark.sql import functions as F
 
+from resources.engine import Engine
+from spark.engine.audit import Audited
 from spark.engine.log import merge, replacement
+from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
 from spark.topology import Consumed, StreamsBuilder, Topology
 from tests.support import lake
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from spark.engine.ports import Ports
 
 ITEM = Consumed.json(key="sku string", value="price int")
+LATER = 1_700_000_000_001  # milliseconds: a moment after the records of all other tests here
 FIRST = [Record(sku, {"price": price}) for sku, price in (("a", 1), ("b", 2), ("it's ${x}", 3))]
 
 
@@ -106,19 +112,54 @@ def test_deleted_rows_are_counted_and_tombstones_of_unknown_keys_are_not(
     assert version.data_version < version.version, "the commit changed no rows"
 
 
-def touched(offset: int | None, topic: str = "t", present: bool = True, key: object = 1) -> Row:
-    """A touched key, and the coordinates of the record that made its row."""
-    return Row(k=key, _topic=topic, _partition=0, _offset=offset, _present=present)
+ROW = "k int, _topic string, _partition int, _offset bigint, _timestamp timestamp, _present boolean"
+CUT = {"cluster/t": TopicOffsets("id", {0: 5, 2: 7}), "cluster/it's": TopicOffsets("id", {})}
 
 
-def test_rows_differ_for_certain_if_records_beyond_the_cut_made_them() -> None:
-    cut = {"cluster/t": TopicOffsets("id", {0: 5})}
-    beyond = [touched(5), touched(9), touched(1, present=False)]
-    assert replacement.differ(beyond, ["k"], cut)
-    for other in (touched(4), touched(None), touched(7, topic="u"), touched(7, key=1.5)):
-        assert not replacement.differ([*beyond, other], ["k"], cut)
-    of_new_partition = Row(k=1, _topic="t", _partition=1, _offset=0, _present=True)
-    assert replacement.differ([of_new_partition], ["k"], cut)
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset", "second", "certain"),
+    [
+        ("t", 0, 5, 1, True),
+        ("t", 0, 4, 1, False),
+        ("t", 0, None, 1, False),
+        ("t", 1, 0, 1, True),  # a partition that was empty
+        ("t", 2, 6, 1, False),
+        ("t", 2, 7, 1, True),
+        ("t", 9, 0, 1, True),  # a new partition
+        ("it's", 0, 0, 1, True),  # a topic that was empty
+        ("u", 0, 7, 1, False),  # a topic that no row was made of
+        (None, None, None, 1, False),
+        ("t", 0, 4, 3, True),  # later than every stored row
+        (None, None, None, None, False),
+    ],
+)
+def test_a_row_differs_for_certain_if_its_record_is_beyond_the_cut_or_its_time_later_than_all(
+    session: SparkSession,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    second: int | None,
+    certain: bool,
+) -> None:
+    at = None if second is None else datetime.fromtimestamp(second, UTC)
+    rows = session.createDataFrame([(1, topic, partition, offset, at, True)], ROW)
+    differs = replacement.differs(CUT, newest_time=2_500_000)
+    found = replacement.touched(rows, ["k"], differs, limit=1)
+    assert found is not None
+    assert replacement.differ(found) is certain
+    assert replacement.counts(rows, differs) == replacement.Counts(1, 0, int(not certain))
+    absent = rows.withColumn("_present", F.lit(False))
+    assert replacement.differ(replacement.touched(absent, ["k"], differs, limit=1) or [])
+    assert replacement.counts(absent, differs) == replacement.Counts(1, 1, 0)
+
+
+def test_the_times_of_stored_rows_are_known_by_the_statistics_of_their_files(
+    ports: Ports, kafka: Kafka, items: str
+) -> None:
+    topology = built(items)
+    arrived(ports, kafka, topology, Record("a", {"price": 1}, timestamp=1_700_000_000_123))
+    stored = StoredTable.of(ports.lakehouse, topology.name, items)
+    assert stored.newest_time() == 1_700_000_000_124_000
 
 
 @pytest.mark.parametrize(
@@ -156,6 +197,109 @@ def test_an_aggregate_that_comes_later_folds_what_was_replaced(ports: Ports, kaf
     assert how(ports, alone, items) == "WRITE", "while no aggregate reads it"
     lake.step_all(ports, summed)
     assert lake.rows(ports, summed, "totals") == {3: {"items": 1}, 9: {"items": 1}}
+
+
+def shop(orders: str, customers: str) -> Topology:
+    """Orders with their customer, by a foreign key; and what reads the result."""
+    builder = StreamsBuilder(f"replacement-{orders}")
+    left = builder.table(orders, Consumed.json(key="id int", value="customer int"))
+    right = builder.table(customers, Consumed.json(key="customer int", value="name string"))
+    joined = left.join(right, on="customer", select=["left.*", "right.name"]).materialize("joined")
+    joined.filter("name <> 'Eve'").materialize("trusted")
+    return builder.build()
+
+
+@pytest.fixture
+def two(kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> tuple[Topology, str, str]:
+    """Four orders of two customers; a condition has at most two keys, so three are many."""
+    monkeypatch.setattr(merge, "LITERALS", 2)
+    orders, customers = topic("orders", partitions=2), topic("customers")
+    send(kafka, customers, *(Record(n, {"name": name}) for n, name in ((1, "Ada"), (2, "Bob"))))
+    send(kafka, orders, *(Record(n, {"customer": 1 if n < 4 else 2}) for n in range(1, 5)))
+    return shop(orders, customers), orders, customers
+
+
+def changed(ports: Ports, kafka: Kafka, topology: Topology, topic: str, *records: Record) -> dict[str, Stepped]:
+    """Send records to one topic, step all tables, and hold every version to its query."""
+    send(kafka, topic, *records)
+    lake.land_all(ports, topology)
+    done = lake.step_all(ports, topology)
+    audits = lake.audited(ports, topology, *(table.name for table in topology.tables))
+    assert all(isinstance(audit, Audited) and audit.holds for audit in audits), audits
+    return done
+
+
+def by_keys(ports: Ports, topology: Topology, table: str) -> bool:
+    """Whether the newest commit of a table replaced the rows at the keys of a frame."""
+    parameters = newest(ports, topology, table)["operationParameters"]
+    assert isinstance(parameters, dict)
+    return "replaceUsingCols" in parameters
+
+
+def test_rows_at_many_keys_are_replaced_if_all_differ_for_certain(
+    ports: Ports, kafka: Kafka, two: tuple[Topology, str, str]
+) -> None:
+    topology, orders, customers = two
+    changed(ports, kafka, topology, orders)
+    moved = [Record(n, {"customer": 2}) for n in (1, 2, 5)]
+    done = changed(ports, kafka, topology, orders, *moved)
+    for table in (orders, "joined"):
+        assert by_keys(ports, topology, table)
+        assert counted(done[table]) == (3, 1, 2, 0)
+    # The rows of a renamed customer have the coordinates of their orders, and are later than all stored rows.
+    done = changed(ports, kafka, topology, customers, Record(2, {"name": "Eve"}, timestamp=LATER))
+    assert by_keys(ports, topology, "joined")
+    assert counted(done["joined"]) == (4, 0, 4, 0)
+    assert {key: row["name"] for key, row in lake.rows(ports, topology, "trusted").items()} == {3: "Ada"}
+    done = changed(ports, kafka, topology, customers, Record(2, {"name": "Kim"}, timestamp=LATER + 1))
+    assert counted(done["trusted"]) == (4, 4, 0, 0)
+
+
+def test_rows_at_many_keys_are_merged_if_some_are_deleted(
+    ports: Ports, kafka: Kafka, two: tuple[Topology, str, str]
+) -> None:
+    topology, orders, _ = two
+    changed(ports, kafka, topology, orders)
+    moved = [Record(n, {"customer": 2}) for n in (1, 2)]
+    done = changed(ports, kafka, topology, orders, *moved, Record(3, None))
+    for table in (orders, "joined"):
+        assert how(ports, topology, table) == "MERGE"
+        assert counted(done[table]) == (3, 0, 2, 1)
+
+
+def test_rows_at_many_keys_are_merged_if_some_may_be_equal(
+    ports: Ports, kafka: Kafka, two: tuple[Topology, str, str]
+) -> None:
+    """A renamed customer is no later than the orders that it touches."""
+    topology, orders, customers = two
+    changed(ports, kafka, topology, orders, Record(9, {"customer": 2}))
+    changed(ports, kafka, topology, customers, Record(1, {"name": "Eve"}))
+    assert how(ports, topology, "joined") == "MERGE"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "replaced"), [("IN", True, True), ("IN", False, False), ("größe-x", True, False)]
+)
+def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_name_needs_quotes(
+    ports: Ports,
+    kafka: Kafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    known: bool,
+    replaced: bool,
+) -> None:
+    monkeypatch.setattr(merge, "LITERALS", 2)
+    monkeypatch.setattr(Engine, "replaces_keys", known)
+    sizes = topic("sizes")
+    builder = StreamsBuilder(f"replacement-{sizes}")
+    builder.table(sizes, Consumed.json(key=f"k int, `{name}` string", value="v int"))
+    topology = builder.build()
+    for wave in range(2):
+        records = [Record({"k": n, name: "'"}, {"v": wave}) for n in range(3)]
+        done = changed(ports, kafka, topology, sizes, *records)
+    assert counted(done[sizes]) == (3, 0, 3, 0)
+    assert by_keys(ports, topology, sizes) is replaced
 
 
 def test_keys_of_several_columns_are_replaced_pair_by_pair(session: SparkSession) -> None:

@@ -28,6 +28,8 @@ Row = tuple[Any, Any]
 
 NUMBER_IN = re.compile(r"-?\d+")
 """The integers of a condition."""
+KEYS = "(k)"
+"""What a replacement by the keys of the new rows has in the place of a condition."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Version:
     metrics: Mapping[str, int] = field(default_factory=dict)
     overwrites: bool = False
     replaces_keys: str | None = None
-    """The condition of the rows that it replaced."""
+    """The condition of the rows that it replaced, or `KEYS`."""
     properties: Mapping[str, str] = field(default_factory=dict)
     fences: Mapping[str, int] = field(default_factory=dict)
     """The greatest number of every application, up to here."""
@@ -64,7 +66,8 @@ class Version:
 
     def _parameters(self) -> dict[str, str]:
         if self.replaces_keys is not None:
-            return {"mode": "Overwrite", "predicate": self.replaces_keys}
+            by = "replaceUsingCols" if self.replaces_keys == KEYS else "predicate"
+            return {"mode": "Overwrite", by: self.replaces_keys}
         return {"mode": "Overwrite"} if self.overwrites else {}
 
 
@@ -287,6 +290,18 @@ class Lake:
 
         return self.write(path, plan, **fence)
 
+    def replace_keys(self, path: str, new: Iterable[Row], **fence: Any) -> Version | None:
+        """Replace the rows at the keys of the new ones."""
+
+        def plan(last: Version) -> Write:
+            rows = tuple(new)
+            keys = {key for key, _ in rows}
+            gone = [row for row in last.rows if row[0] in keys]
+            counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
+            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=KEYS)
+
+        return self.write(path, plan, **fence)
+
     def merge(self, path: str, source: Iterable[Row], **fence: Any) -> Version | None:
         """MERGE one row per key; None in the place of a row deletes."""
 
@@ -346,9 +361,11 @@ class Reader:
 
     def to_json(self) -> str:
         """The columns as JSON."""
-        return '{"type": "struct", "fields": []}'
+        kinds = {"k": "long", "v": "string"}
+        fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+        return json.dumps({"type": "struct", "fields": fields})
 
-    def get_add_actions(self) -> dict[str, list[int]]:
+    def get_add_actions(self, _: bool = False) -> dict[str, list[int]]:
         """No files: its rows are in memory."""
         return {"size_bytes": [], "num_records": []}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.errors import PySparkException
@@ -42,6 +43,7 @@ class Engine:
     """One resident engine; when it dies all its sessions do."""
 
     width = 2
+    replaces_keys = True
 
     def __init__(self, lake: Lake, broker: Broker) -> None:
         self.lake, self.broker, self.turns = lake, broker, lake.turns
@@ -184,7 +186,8 @@ class Frame:
 
     def __init__(self, session: Session, rows: Callable[[], list[Row]]) -> None:
         self.session, self.computed = session, rows
-        self.observed: Seen | None = None
+        self.observed = ""
+        self.executionInfo: SimpleNamespace | None = None
 
     def select(self, *_: object) -> Frame:
         """The same rows."""
@@ -202,9 +205,9 @@ class Frame:
         keys = {int(key) for key in NUMBER_IN.findall(condition)}
         return Frame(self.session, lambda: [row for row in self.computed() if row[0] in keys])
 
-    def observe(self, seen: Seen, *_: object) -> Frame:
+    def observe(self, name: str, *_: object) -> Frame:
         """The same rows, counted when they are written."""
-        self.observed = seen
+        self.observed = name
         return self
 
     def collect(self) -> list[dict[str, Any]]:
@@ -227,13 +230,6 @@ class Frame:
     def write(self) -> Writer:
         """A writer."""
         return Writer(self)
-
-
-class Seen:
-    """Spark's `Observation`."""
-
-    def __init__(self) -> None:
-        self.get: dict[str, int] = {}
 
 
 class Writer:
@@ -267,12 +263,15 @@ class Writer:
         write: Callable[..., Version | None]
         if "replaceWhere" in options:
             write = partial(lake.replace_where, where=options["replaceWhere"])
+        elif "replaceUsing" in options:
+            write = lake.replace_keys
         else:
             write = lake.overwrite if options["mode"] == "overwrite" else lake.append
 
         def writing() -> None:
-            if write(path, self.frame.computed(), **fence) is not None and self.frame.observed is not None:
-                self.frame.observed.get = {"records": len(self.frame.computed()), "errors": 0}
+            if write(path, self.frame.computed(), **fence) is not None and self.frame.observed:
+                counts = {"records": len(self.frame.computed()), "errors": 0}
+                self.frame.executionInfo = SimpleNamespace(flows=[(self.frame.observed, counts)])
 
         self.frame.session.sent(writing)
 

@@ -117,6 +117,11 @@ def replaced(hands: Hands, at: Position, where: str, **rows: str | None) -> obje
     return commit.replace_where(hands.rows(**rows), where, StoredTable(NAME, hands.path), at)
 
 
+def replaced_keys(hands: Hands, at: Position, **rows: str | None) -> object:
+    """Replace the rows that have a key of the new ones."""
+    return commit.replace_keys(hands.rows(**rows), ["k"], StoredTable(NAME, hands.path), at)
+
+
 def story(hands: Hands) -> list[Told]:
     """All that the protocol asks of Delta, one after the other; after each what the log tells."""
     epochs: dict[str, int] = {}
@@ -163,11 +168,13 @@ def story(hands: Hands) -> list[Told]:
     look("merged what is there", merged(hands, replace(first, n=4), k1="d"))
     look("replaced rows", replaced(hands, replace(first, n=5), "`k` IN (1, 2, 4)", k1="x", k4="y"))
     look("replaced with the same number", replaced(hands, replace(first, n=5, run="late"), "`k` IN (1)", k1="z"))
-    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=7)))
+    look("replaced keys", replaced_keys(hands, replace(first, n=6), k1="p", k6="q"))
+    look("replaced keys with the same number", replaced_keys(hands, replace(first, n=6, run="late"), k1="z"))
+    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=8)))
     hands.by_hand("OPTIMIZE")
     look("compacted")
     hands.by_hand("RESTORE", 1)
-    assert stored.fence(first) == 7, "RESTORE leaves numbers alone"
+    assert stored.fence(first) == 8, "RESTORE leaves numbers alone"
     seen.append([hands.stored()])
     assert commit.close_epoch(nothing, stored, first)
     assert commit.close_epoch(nothing, stored, first), "closed is closed"

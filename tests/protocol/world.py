@@ -16,7 +16,7 @@ from resources.engine import Engine as RealEngine
 from resources.kafka import Kafka as RealKafka
 from resources.publisher import Publisher as RealPublisher
 from spark.engine import advance, attempt, land, publish, rebuild, tick, time_sync
-from spark.engine.inputs import span
+from spark.engine.inputs import frame_cache, span
 from spark.engine.log import definition, delta_log, merge, position, replacement, table
 from spark.engine.log.position import Position, Release
 from spark.engine.log.stored_table import StoredTable
@@ -27,7 +27,7 @@ from tests.faults.boundaries import BOUNDARIES
 from tests.protocol import operators
 from tests.protocol.broker import Broker
 from tests.protocol.delta import Lake, commit_info, reading
-from tests.protocol.engine import COLUMNS, Engine, Seen, Session
+from tests.protocol.engine import COLUMNS, Engine, Session
 from tests.protocol.producer import Producer
 from tests.protocol.turns import Turns
 
@@ -134,7 +134,6 @@ class Simulation:
             (delta_log, "_commit_info", lambda path, version: commit_info(self.world.lake, path, version)),
             (position.Position, "from_json", staticmethod(cache(Position.from_json))),
             (land, "F", SimpleNamespace(lit=_counted, expr=_counted, count=_counted)),
-            (land, "Observation", Seen),
             (land, "landed", lambda records, *_: records),
             (land, "_schema", lambda *_: COLUMNS),
             (land, "so_far", lambda *_: None),
@@ -150,7 +149,10 @@ class Simulation:
             (attempt, "duplicate_keys", operators.twice),
             (merge, "difference", operators.difference),
             (replacement, "touched", operators.touched_keys),
+            (replacement, "differs", lambda *_: None),
             (replacement, "differ", operators.differ),
+            (StoredTable, "newest_time", lambda _: None),
+            (frame_cache.FrameCache, "_received", lambda *_: None),
             (time_sync, "_backlogs", lambda _, topology, was: (self._landed(topology), was)),
             (time_sync, "_released", released),
             (publish, "BATCH", 2),

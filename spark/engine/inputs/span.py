@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import functions as F
 
 from spark.engine.errors import InputChanged
+from spark.engine.inputs.frame_cache import FEW, FEW_BYTES
 from spark.engine.inputs.snapshot import EmptySnapshot, columns_of, inserted, placed, recorded
 from spark.engine.log.delta_log import written_bytes
 from spark.engine.log.merge import LITERALS
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 ALWAYS_BROADCAST = 50_000
 BROADCAST_ROWS = 250_000
 BROADCAST_BYTES = 16 << 20
+
+ONE_TASK = 10_000  # changed rows that one task reads: it needs no shuffle, and takes a fraction of a second
 
 LARGE = 16 << 20  # bytes of a table from which on finding its files by literals costs less than reading all of them
 
@@ -71,6 +74,20 @@ class IncrementalSpan:
     @cached_property
     def is_small(self) -> bool:
         """Whether the changed rows of every input are so few that they can be broadcast."""
+        return all(can_be_broadcast(self.after.table(name), *size) for name, size in self._sizes.items())
+
+    @cached_property
+    def is_few(self) -> bool:
+        """Whether the changed rows of all inputs are so few that they can be sent with each query that reads them."""
+        rows = {name: count for name, (count, _) in self._sizes.items() if count}
+        # By the average row: a commit that replaces rows counts the whole files that had some.
+        return sum(rows.values()) <= FEW and all(
+            count * self.after.table(name).row_size() <= FEW_BYTES for name, count in rows.items()
+        )
+
+    @cached_property
+    def _sizes(self) -> dict[str, tuple[int, float]]:
+        """By input, how many changed rows it has at most, and how many bytes the files that its commits added."""
         sizes = {
             name: (
                 sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found),
@@ -79,12 +96,15 @@ class IncrementalSpan:
             for name, found in self._changed.items()
             if not name.startswith(LANDING)
         }
-        sizes |= {name: (landed.records, landed.written_bytes) for name, landed in self._landed.items()}
-        return all(can_be_broadcast(self.after.table(name), *size) for name, size in sizes.items())
+        return sizes | {name: (landed.records, landed.written_bytes) for name, landed in self._landed.items()}
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, cached if the span is small."""
-        return self.cache.cache(frame) if self.is_small else frame
+        return self.cache.cache(frame, self.is_few) if self.is_small else frame
+
+    def _in_one_task(self, frame: DataFrame, scan: Scan) -> DataFrame:
+        """Return the changed rows of an input, read by one task if they are few."""
+        return frame.coalesce(1) if self._sizes[scan.table][0] <= ONE_TASK else frame
 
     def is_empty(self, frame: DataFrame) -> bool:
         """Return whether a cached frame has no rows; False if the span is not small, so that it was not cached."""
@@ -131,11 +151,13 @@ class IncrementalSpan:
         if scan.table in self._landed:
             found = self.after.appended(scan, self.before.offsets(scan.table))
             oldest = self._landed[scan.table].oldest
-            return placed(scan, found if oldest is None else found.where(F.col("_batch") >= oldest))
+            if oldest is None:
+                return placed(scan, found)
+            return placed(scan, self._in_one_task(found.where(F.col("_batch") >= oldest), scan))
         found = self.after.appended(scan)
         # Without batches no commit changed data, for example a rebuild that found no difference.
         added = found.where(F.col("_batch") >= min(batches)) if batches else found.where("false")
-        return placed(scan, added)
+        return placed(scan, self._in_one_task(added, scan))
 
     def overlapping_records(self, scan: Scan) -> DataFrame | None:
         """Return earlier records that may be newer than some records of the span; None if there are none.
@@ -168,6 +190,8 @@ class IncrementalSpan:
         # To find deleted rows, Delta reads the whole of each file that had some.
         kinds = "= 'insert'" if only_inserts else "<> 'update_preimage'"
         feed = self._feed(scan).where(f"_change_type {kinds}").withColumn(PRESENT, inserted())
+        if only_inserts or not any(commit.replaces_keys for commit in self._changed[scan.table]):
+            feed = self._in_one_task(feed, scan)
         columns = [*columns_of(scan), F.col(PRESENT)]
         if self._changed_once(scan) or (only_inserts and len(self._changed[scan.table]) == 1):
             return feed.select(*columns)

@@ -17,7 +17,7 @@ from spark.engine.log.comments import commented
 from spark.engine.log.position import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
@@ -73,6 +73,14 @@ def replace_all(frame: DataFrame, table: StoredTable, position: Position) -> Sta
 def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Position) -> State | None:
     """Replace the rows that meet a condition. Return the new state; None: another run committed this step."""
     return _write(frame.write.mode("overwrite").option("replaceWhere", where), table, position)
+
+
+def replace_keys(frame: DataFrame, key: Sequence[str], table: StoredTable, position: Position) -> State | None:
+    """Replace the rows that have the key of a row of the frame. Return the new state; None: as `replace_where`.
+
+    An engine with a Delta that does not know the option would replace all rows: ask `Engine.replaces_keys` first.
+    """
+    return _write(frame.write.mode("overwrite").option("replaceUsing", ",".join(key)), table, position)
 
 
 def merge(session: SparkSession, statement: str, table: StoredTable, position: Position) -> State | None:

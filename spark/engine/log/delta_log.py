@@ -46,7 +46,7 @@ class Entry:
     """The commit replaced all rows, maybe with other columns."""
     at: int
     replaces_keys: bool = False
-    """The commit replaced the rows that meet a condition: its change feed has no updates."""
+    """The commit replaced the rows that meet a condition, or have some keys: its change feed has no updates."""
 
     @property
     def changed_rows(self) -> int | None:
@@ -258,6 +258,6 @@ def entry_of(version: int, actions: dict[str, Any]) -> Entry:
     parameters = found.get("operationParameters") or {}
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
     overwrites = parameters.get("mode") == "Overwrite"
-    replaces_keys = overwrites and "predicate" in parameters
+    replaces_keys = overwrites and ("predicate" in parameters or "replaceUsingCols" in parameters)
     at = found.get("timestamp", 0)
     return Entry(version, operation, metadata, metrics, overwrites and not replaces_keys, at, replaces_keys)

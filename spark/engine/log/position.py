@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ANCHOR = "tidetable.anchor"
-FORMAT = 4
+FORMAT = 5
 """The version of the stored format: positions in commits, properties of a table, definitions, names of columns. A table
 with a newer format is refused. A change to the stored format raises this number, reads the older formats too, and adds
 an example of them to `tests/engine/golden`. Formats 1 and 2 named inputs without their topology; formats 1 to 3 have
-no types of inputs in definitions."""
+no types of inputs in definitions; up to format 4 no commit replaced rows by the keys of a frame."""
 STORED_FORMAT = "tidetable.format"  # a property; a table without it is older than the numbering, and is read
 DEFINITION = "tidetable.definition"
 """The property that holds the definition that the table was computed by: a landing's columns, a table's plan."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark.engine.log.position import Cut
     from spark.engine.ports import Lakehouse
 
+MILLISECOND = 1_000  # microseconds
 TRANSACTIONS_EXPIRE = "delta.setTransactionRetentionDuration"  # Delta's default is null: transactions never expire
 
 
@@ -187,10 +188,23 @@ class StoredTable:
         rows = files["num_records"].to_pylist()
         return sum(files["size_bytes"].to_pylist()) / sum(rows) if any(rows) and None not in rows else math.inf
 
-    def _files(self) -> pa.Table:
-        """Return the files of the newest version, with `size_bytes` and `num_records`."""
+    def newest_time(self) -> int | None:
+        """Return a time that no row's `_timestamp` has reached, in microseconds since 1970; None if it is unknown.
+
+        Delta keeps the greatest value of a column for every file, without microseconds.
+        """
+        files = self._files(flatten=True)
+        rows = files["num_records"].to_pylist()
+        if "max._timestamp" not in files.column_names or None in rows:
+            return None
+        greatest = files["max._timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        known = [time for time, count in zip(greatest, rows, strict=True) if count]
+        return None if None in known else max(known, default=0) + MILLISECOND
+
+    def _files(self, flatten: bool = False) -> pa.Table:
+        """Return the files of the newest version, with `size_bytes` and `num_records`; `flatten`: and statistics."""
         with delta_log.reading(self.path) as delta:
-            return pa.table(delta.get_add_actions())
+            return pa.table(delta.get_add_actions(flatten))
 
     def properties(self) -> dict[str, str]:
         """Return the table's properties at the newest version."""

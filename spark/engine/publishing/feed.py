@@ -258,7 +258,7 @@ def net(target: Table, changes: DataFrame) -> DataFrame:
     `_row` is the new row, or a tombstone with the key and timestamp of the old one.
     """
     was, now = (F.max(F.when(side, F.col("_row"))) for side in (~F.col("_new"), F.col("_new")))
-    grouped = changes.groupBy("_version", *cols(identity(target.plan)))
+    grouped = changes.groupBy(*cols(("_version", *identity(target.plan))))
     found = grouped.agg(was.alias("_was"), now.alias("_now"), *(F.max(name).alias(name) for name in _placed(target)))
     found = found.where("NOT (_was <=> _now)")
     if target.plan.is_stream:
