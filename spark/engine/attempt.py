@@ -208,7 +208,7 @@ class Attempt:
         differs = replacement.differs(self.before.position.cut, self.table.newest_time())
         touched = replacement.touched(batch, key, differs, merge.LITERALS)
         if touched is None:
-            return attempt._merged_many(batch, replacement.counts(batch, differs), may_replace)
+            return attempt._many(batch, replacement.counts(batch, differs), may_replace)
         if may_replace and merge.has_literals(touched, key) and replacement.differ(touched):
             return attempt._replaced(batch, touched)
         return attempt._merged(F.broadcast(batch), touched)
@@ -249,21 +249,21 @@ class Attempt:
         inserted = len(written) - updated
         return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
 
-    def _merged_many(self, source: DataFrame, counts: replacement.Counts, may_replace: bool) -> Stepped | None:
-        """Replace the rows at more touched keys than a condition has, or merge them."""
+    def _many(self, source: DataFrame, counts: replacement.Counts, may_replace: bool) -> Stepped | None:
+        """Replace or merge the rows at more touched keys than a condition has; the span is small."""
+        few = can_be_broadcast(self.table, counts.touched)
+        if not few:
+            self.plan_for_all_rows()
         can_replace = self.engine.replaces_keys and replacement.are_plain(self.row_key)
-        if may_replace and can_replace and not counts.absent and not counts.uncertain:
-            rows = present(source).coalesce(self.engine.width)
-            after = commit.replace_keys(rows, self.row_key, self.table, self.position)
-            done = self._stepped("stepped", after)
-            if done is None or after is None:
-                return None
-            updated = after.metrics.get("numDeletedRows", 0)  # Delta leaves the count out if it is none
-            return replace(done, touched=counts.touched, inserted=counts.touched - updated, updated=updated)
-        if can_be_broadcast(self.table, counts.touched):
-            return self._merged(F.broadcast(source))
-        self.plan_for_all_rows()
-        return self._merged(source)
+        if not (may_replace and can_replace and counts.all_differ):
+            return self._merged(F.broadcast(source) if few else source)
+        rows = present(source).coalesce(self.engine.width) if few else present(source)
+        after = commit.replace_keys(rows, self.row_key, self.table, self.position)
+        done = self._stepped("stepped", after)
+        if done is None or after is None:
+            return None
+        updated = after.metrics.get("numDeletedRows", 0)  # Delta leaves the count out if it is none
+        return replace(done, touched=counts.touched, inserted=counts.touched - updated, updated=updated)
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")

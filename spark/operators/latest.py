@@ -65,7 +65,7 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
     if stream is not None and (earlier is not None or not span.is_empty(new.where(REVEALS))):
         return revealed(latest, stream, new, span)
     if latest.by_arrival and earlier is None:
-        return newest(latest, new)
+        return newest(latest, new if span.is_small else by_key(latest, new))
     keys = span.keep(keyed(latest, new).select(*cols(latest.key)).distinct())
     if earlier is not None:
         return newest(latest, new.unionByName(semi_join(earlier, keys, latest.key, span.is_small)))
@@ -76,6 +76,8 @@ def _(latest: Latest, span: Span) -> DataFrame | None:
 @rows.register(Latest)
 def _(latest: Latest, keys: DataFrame | None, now: Snapshot) -> DataFrame:
     stream, records = captured(latest), history(latest.source, now)
+    if keys is None:
+        records = by_key(latest, records)
     if stream is None:
         return present(newest(latest, at_keys(records, keys, latest.key)))
     found = present(newest(latest, at_keys(not_truncated(stream, records), keys, latest.key)))
@@ -119,6 +121,11 @@ def has_key(latest: Latest) -> str:
 def keyed(latest: Latest, source: DataFrame) -> DataFrame:
     """The records that have a key; the others make no row."""
     return source.where(has_key(latest))
+
+
+def by_key(latest: Latest, records: DataFrame) -> DataFrame:
+    """The same records, those of a key in one partition: else `newest` shuffles and sorts them for each aggregation."""
+    return records.repartition(*cols(latest.key))
 
 
 def newest(latest: Latest, source: DataFrame) -> DataFrame:

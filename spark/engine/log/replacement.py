@@ -37,6 +37,11 @@ class Counts:
     absent: int
     uncertain: int
 
+    @property
+    def all_differ(self) -> bool:
+        """Whether every touched key has a row now, which differs for certain from the stored one."""
+        return self.absent == 0 and self.uncertain == 0
+
 
 def differs(cut: Cut, newest_time: int | None) -> Column:
     """Return a condition: a new row differs for certain from the stored one of its key, which has the cut.
