@@ -2,6 +2,8 @@
 
 import java.lang.reflect.Field;
 import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeFormatter;
 import org.apache.spark.sql.connect.service.SparkConnectServer;
@@ -13,6 +15,7 @@ public class Engine {
     // settings it gives the first session; there is one already, of ours, which has none of them.
     public static void main(String[] arguments) throws Exception {
         measureCodeQuickly();
+        writeOneFile();
         SparkSession.builder().getOrCreate();
         SparkConnectServer.main(arguments);
     }
@@ -25,6 +28,13 @@ public class Engine {
         Field pattern = Regex.class.getDeclaredField("pattern");
         pattern.setAccessible(true);
         pattern.set(CodeFormatter.commentRegexp(), Pattern.compile(COMMENT));
+    }
+
+    // Hadoop writes a second file with checksums beside each file of a local disk, and starts two processes to set its
+    // permissions. Only Spark reads them. Pages of Parquet and deletion vectors have checksums of their own, which the
+    // engine verifies. All later calls get this file system: Hadoop keeps it.
+    private static void writeOneFile() throws Exception {
+        FileSystem.getLocal(new Configuration()).setWriteChecksum(false);
     }
 
     private static final String COMMENT = "/(?:\\*[\\s\\S]*?\\*/|/[^\\n]*\\n)";

@@ -70,6 +70,7 @@ QUICK = {
     # 128 MB by default; full pages count compressed, and the open ones not. Who reads one row decodes its row group:
     # some 230,000 orders, or 4,400 rows of 60 numbers.
     "spark.hadoop.parquet.block.size": str(2 << 20),
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # off by default; see `writeOneFile` in Engine.java
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # it costs 0.1 ms per expression
     # Hadoop's class for commits and their checksum files starts 24 processes (readlink, chmod) for each commit. These
     # start a few. All commits go through this JVM, and Delta lets one at a time write to a table's log.

@@ -80,6 +80,19 @@ def test_a_large_file_has_many_row_groups(spark: SparkSession, tmp_path: Path) -
     assert max(groups) <= 3 << 20, "2 MB, and what is written between two looks at the size"
 
 
+def test_a_damaged_page_is_an_error_and_no_file_has_another_beside_it(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 100_000, 1, 1).selectExpr("cast(rand(1) * 1e18 as bigint) AS number")
+    table = tmp_path / "table"
+    rows.write.format("delta").option("compression", "none").save(str(table))
+    assert [found for found in table.rglob(".*.crc")] == []
+    [data] = table.glob("*.parquet")
+    damaged = bytearray(data.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    data.write_bytes(damaged)
+    with pytest.raises(PySparkException, match="CRC checksum verification failed"):
+        spark.read.format("delta").load(str(table)).selectExpr("sum(number)").collect()
+
+
 def test_sql_merges_into_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path / 'table'}`"
     spark.sql("select 1 as k, 'old' as v").write.format("delta").save(str(tmp_path / "table"))
