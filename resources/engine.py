@@ -169,7 +169,7 @@ class Engine:
         return (os.cpu_count() or 1) if self.cores == "*" else int(self.cores)
 
     @property
-    def replaces_keys(self) -> bool:
+    def has_replace_using(self) -> bool:
         """Whether its Delta is known to have the option `replaceUsing`: a remote engine may have another Delta."""
         return self.remote is None
 

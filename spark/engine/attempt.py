@@ -205,7 +205,8 @@ class Attempt:
             return attempt._merged(batch)
         # A few changes may touch many keys, as a renamed customer touches its orders. Up to `LITERALS` are literals.
         key, may_replace = self.row_key, not self.target.former_rows_read
-        differs = replacement.differs(self.before.position.cut, self.table.newest_time())
+        newest_time = self.table.newest_time() if may_replace else None
+        differs = replacement.differs(self.before.position.cut, newest_time)
         touched = replacement.touched(batch, key, differs, merge.LITERALS)
         if touched is None:
             return attempt._many(batch, replacement.counts(batch, differs), may_replace)
@@ -254,11 +255,11 @@ class Attempt:
         few = can_be_broadcast(self.table, counts.touched)
         if not few:
             self.plan_for_all_rows()
-        can_replace = self.engine.replaces_keys and replacement.are_plain(self.row_key)
+        can_replace = self.engine.has_replace_using and replacement.are_plain(self.row_key)
         if not (may_replace and can_replace and counts.all_differ):
             return self._merged(F.broadcast(source) if few else source)
         rows = present(source).coalesce(self.engine.width) if few else present(source)
-        after = commit.replace_keys(rows, self.row_key, self.table, self.position)
+        after = commit.replace_keys(rows, self.row_key, self.table, replace(self.position, deleted=0))
         done = self._stepped("stepped", after)
         if done is None or after is None:
             return None

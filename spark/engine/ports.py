@@ -29,7 +29,7 @@ class Engine(Protocol):
         """How many independent statements to run concurrently."""
 
     @property
-    def replaces_keys(self) -> bool:
+    def has_replace_using(self) -> bool:
         """Whether its Delta is known to have the option `replaceUsing`; one that does not would replace all rows."""
 
     def session(self) -> SparkSession:

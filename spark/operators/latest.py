@@ -124,8 +124,13 @@ def keyed(latest: Latest, source: DataFrame) -> DataFrame:
 
 
 def by_key(latest: Latest, records: DataFrame) -> DataFrame:
-    """The same records, those of a key in one partition: else `newest` shuffles and sorts them for each aggregation."""
-    return records.repartition(*cols(latest.key))
+    """The same records, those of a key in one partition if `newest` has two aggregations: it would shuffle for each."""
+    return records if picks_at_once(latest) else records.repartition(*cols(latest.key))
+
+
+def picks_at_once(latest: Latest) -> bool:
+    """Whether all records of a key have one order, and not only those of a partition."""
+    return latest.history is not None or latest.source.of_changes
 
 
 def newest(latest: Latest, source: DataFrame) -> DataFrame:
@@ -144,7 +149,7 @@ def newest(latest: Latest, source: DataFrame) -> DataFrame:
     places = {name: F.col(f"_record.{name}") for name in order(latest)}
     if stream is not None:
         places["_timestamp"] = F.col("_time")
-    if latest.history is not None or latest.source.of_changes:
+    if picks_at_once(latest):
         candidates = records.select(*key, record)
         if stream is not None:
             candidates = with_time(stream, records).select(*key, record, "_time")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from resources.engine import Engine
 from spark.engine.audit import Audited
+from spark.engine.inputs import span
 from spark.engine.log import merge, replacement
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.offsets import TopicOffsets
@@ -113,14 +114,18 @@ def test_deleted_rows_are_counted_and_tombstones_of_unknown_keys_are_not(
 
 
 ROW = "k int, _topic string, _partition int, _offset bigint, _timestamp timestamp, _present boolean"
-CUT = {"cluster/t": TopicOffsets("id", {0: 5, 2: 7}), "cluster/it's": TopicOffsets("id", {})}
+CUT = {
+    "cluster/t": TopicOffsets("id", {0: 5, 2: 7}),
+    "cluster/it's": TopicOffsets("id", {}),
+    "far/t": TopicOffsets("id", {0: 3}),
+}
 
 
 @pytest.mark.parametrize(
     ("topic", "partition", "offset", "second", "certain"),
     [
         ("t", 0, 5, 1, True),
-        ("t", 0, 4, 1, False),
+        ("t", 0, 4, 1, False),  # beyond a topic of that name in another cluster only
         ("t", 0, None, 1, False),
         ("t", 1, 0, 1, True),  # a partition that was empty
         ("t", 2, 6, 1, False),
@@ -213,6 +218,7 @@ def shop(orders: str, customers: str) -> Topology:
 def two(kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> tuple[Topology, str, str]:
     """Four orders of two customers; a condition has at most two keys, so three are many."""
     monkeypatch.setattr(merge, "LITERALS", 2)
+    monkeypatch.setattr(span, "FEW", 2)
     orders, customers = topic("orders", partitions=2), topic("customers")
     send(kafka, customers, *(Record(n, {"name": name}) for n, name in ((1, "Ada"), (2, "Bob"))))
     send(kafka, orders, *(Record(n, {"customer": 1 if n < 4 else 2}) for n in range(1, 5)))
@@ -246,6 +252,9 @@ def test_rows_at_many_keys_are_replaced_if_all_differ_for_certain(
     for table in (orders, "joined"):
         assert by_keys(ports, topology, table)
         assert counted(done[table]) == (3, 1, 2, 0)
+        stored = StoredTable.of(ports.lakehouse, topology.name, table)
+        [changes] = stored.changed_versions(stored.version() - 1, stored.version())
+        assert (changes.rows, changes.read_rows) == (5, 3), "a reader takes the insertions alone"
     # The rows of a renamed customer have the coordinates of their orders, and are later than all stored rows.
     done = changed(ports, kafka, topology, customers, Record(2, {"name": "Eve"}, timestamp=LATER))
     assert by_keys(ports, topology, "joined")
@@ -290,7 +299,7 @@ def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_name_needs_quote
     replaced: bool,
 ) -> None:
     monkeypatch.setattr(merge, "LITERALS", 2)
-    monkeypatch.setattr(Engine, "replaces_keys", known)
+    monkeypatch.setattr(Engine, "has_replace_using", known)
     sizes = topic("sizes")
     builder = StreamsBuilder(f"replacement-{sizes}")
     builder.table(sizes, Consumed.json(key=f"k int, `{name}` string", value="v int"))

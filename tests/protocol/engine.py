@@ -43,7 +43,7 @@ class Engine:
     """One resident engine; when it dies all its sessions do."""
 
     width = 2
-    replaces_keys = True
+    has_replace_using = True
 
     def __init__(self, lake: Lake, broker: Broker) -> None:
         self.lake, self.broker, self.turns = lake, broker, lake.turns

@@ -150,6 +150,7 @@ class Simulation:
             (merge, "difference", operators.difference),
             (replacement, "touched", operators.touched_keys),
             (replacement, "differs", lambda *_: None),
+            (replacement, "counts", operators.counts),
             (replacement, "differ", operators.differ),
             (StoredTable, "newest_time", lambda _: None),
             (frame_cache.FrameCache, "_received", lambda *_: None),

@@ -256,7 +256,7 @@ class NoEngine:
     """An engine that must not be needed."""
 
     width = 2
-    replaces_keys = False
+    has_replace_using = False
 
     def session(self) -> SparkSession:
         """Fail."""

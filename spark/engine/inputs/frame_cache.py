@@ -35,7 +35,8 @@ FEW = 1_000  # rows that this process caches, at most
 FEW_BYTES = 4 << 20  # and their bytes
 
 SENT = (BinaryType, BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType)
-"""Types whose values are the same after they were received and sent again; and structs, arrays and maps of these."""
+"""Types whose values are the same after they were received and sent again; and structs, arrays and maps of these whose
+values may be null: pyspark cannot send a null struct with a field that must not be null."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class FrameCache:
     def replace(self, frame: DataFrame, since: int) -> DataFrame:
         """Cache a frame and return it; drop the other cached frames after the first `since`, which have no readers."""
         cached = self.cache(frame)
+        self.sent[:] = [one for one in self.sent if one is cached]
         for name in [name for name, one in self.frames.items() if one is not cached][since:]:
             self.session.sql(f"UNCACHE TABLE IF EXISTS {name}")
             del self.frames[name]
@@ -74,7 +76,7 @@ class FrameCache:
     def _received(self, frame: DataFrame) -> DataFrame | None:
         """Return a frame of the rows that this process received; None if they are not few, or cannot be sent again."""
         limited = frame.limit(FEW + 1)  # its schema is asked for once
-        if not _is_sent(limited.schema):
+        if not all(_is_sent(field.dataType) for field in limited.schema):
             return None
         rows = limited.toArrow()
         if rows.num_rows > FEW or rows.nbytes > FEW_BYTES:
@@ -85,11 +87,11 @@ class FrameCache:
 def _is_sent(kind: DataType) -> bool:
     match kind:
         case StructType():
-            return all(_is_sent(field.dataType) for field in kind)
+            return all(field.nullable and _is_sent(field.dataType) for field in kind)
         case ArrayType():
-            return _is_sent(kind.elementType)
+            return kind.containsNull and _is_sent(kind.elementType)
         case MapType():
-            return _is_sent(kind.keyType) and _is_sent(kind.valueType)
+            return kind.valueContainsNull and _is_sent(kind.keyType) and _is_sent(kind.valueType)
         case _:
             return isinstance(kind, SENT)
 

@@ -80,7 +80,6 @@ class IncrementalSpan:
     def is_few(self) -> bool:
         """Whether the changed rows of all inputs are so few that they can be sent with each query that reads them."""
         rows = {name: count for name, (count, _) in self._sizes.items() if count}
-        # By the average row: a commit that replaces rows counts the whole files that had some.
         return sum(rows.values()) <= FEW and all(
             count * self.after.table(name).row_size() <= FEW_BYTES for name, count in rows.items()
         )
@@ -90,8 +89,8 @@ class IncrementalSpan:
         """By input, how many changed rows it has at most, and how many bytes the files that its commits added."""
         sizes = {
             name: (
-                sum(BROADCAST_ROWS if commit.rows is None else commit.rows for commit in found),
-                sum(commit.written_bytes for commit in found),
+                sum(BROADCAST_ROWS if commit.read_rows is None else commit.read_rows for commit in found),
+                sum(0 if commit.replaces_keys else commit.written_bytes for commit in found),
             )
             for name, found in self._changed.items()
             if not name.startswith(LANDING)

@@ -78,7 +78,7 @@ def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Po
 def replace_keys(frame: DataFrame, key: Sequence[str], table: StoredTable, position: Position) -> State | None:
     """Replace the rows that have the key of a row of the frame. Return the new state; None: as `replace_where`.
 
-    An engine with a Delta that does not know the option would replace all rows: ask `Engine.replaces_keys` first.
+    An engine with a Delta that does not know the option would replace all rows: ask `Engine.has_replace_using` first.
     """
     return _write(frame.write.mode("overwrite").option("replaceUsing", ",".join(key)), table, position)
 

@@ -49,15 +49,19 @@ def differs(cut: Cut, newest_time: int | None) -> Column:
     A record beyond the cut made the row: all stored rows have coordinates of earlier ones. Or no stored row has reached
     its time, `newest_time` in microseconds since 1970: that is how a join's row differs if its right side has changed.
     """
+    ends: dict[str, dict[int, int]] = {}
+    for topic, at in cut.items():  # clusters may have topics of one name, and a row does not say of which it is
+        of_name = ends.setdefault(topic.partition("/")[2], {})
+        of_name |= {partition: max(offset, of_name.get(partition, 0)) for partition, offset in at.offsets.items()}
     beyond = [
-        f"_topic = {literal(topic.partition('/')[2])} AND _offset >= coalesce(get({_ends(at.offsets)}, _partition), 0)"
-        for topic, at in cut.items()
+        f"_topic = {literal(name)} AND _offset >= coalesce(get({_array(offsets)}, _partition), 0)"
+        for name, offsets in ends.items()
     ]
     later = [] if newest_time is None else [f"unix_micros(_timestamp) >= {newest_time}"]
     return F.expr(f"coalesce({' OR '.join(f'({one})' for one in (*beyond, *later)) or 'false'}, false)")
 
 
-def _ends(offsets: dict[int, int]) -> str:
+def _array(offsets: dict[int, int]) -> str:
     ends = ", ".join(f"{offsets.get(partition, 0)}L" for partition in range(max(offsets, default=0) + 1))
     return f"array({ends})"
 

@@ -52,7 +52,15 @@ class ChangedVersion:
     replaces_keys: bool = False
     """The commit replaced rows at some keys: its change feed has deletions and insertions, and no updates."""
     written_bytes: float = field(default=math.inf, compare=False)
-    """The bytes of the files that the commit added; infinity: unknown."""
+    """The bytes of the files that the commit added; infinity: unknown. If it replaced rows at some keys, Delta counts
+    the whole files that had some of them too."""
+    replaced_rows: int = field(default=0, compare=False)
+    """How many rows at some keys the commit replaced or deleted; `rows` counts these too."""
+
+    @property
+    def read_rows(self) -> int | None:
+        """How many rows of the change feed a reader of new rows reads; None: unknown."""
+        return self.rows if self.rows is None or not self.only_inserts else self.rows - self.replaced_rows
 
     @property
     def only_inserts(self) -> bool:
@@ -286,7 +294,13 @@ class StoredTable:
         """
         return [
             ChangedVersion(
-                found.version, found.rows, found.position, found.overwrites, found.replaces_keys, found.written_bytes
+                found.version,
+                found.rows,
+                found.position,
+                found.overwrites,
+                found.replaces_keys,
+                found.written_bytes,
+                found.replaced_rows,
             )
             for found in self._after(since, until)
             if found.rows != 0 and not found.widened
@@ -496,6 +510,11 @@ class _Seen:
     def replaces_keys(self) -> bool:
         """Whether the commit replaced rows at some keys."""
         return self.entry is not None and self.entry.replaces_keys
+
+    @property
+    def replaced_rows(self) -> int:
+        """How many rows at some keys the commit replaced or deleted."""
+        return 0 if self.entry is None or not self.replaces_keys else self.entry.metrics.get("numDeletedRows", 0)
 
     def is_of(self, anchor: Position) -> bool:
         """Return whether a step of the anchor's epoch made the commit."""
