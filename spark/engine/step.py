@@ -91,7 +91,8 @@ def _step(topology: Topology, attempt: Attempt) -> Stepped | None:
         return _first_step(topology, attempt)
     _check_inputs(was, attempt.position)
     before = replace(attempt.now, inputs=was.inputs, cut=was.cut)
-    span = IncrementalSpan(before, attempt.now, attempt.cache, own=attempt.stored())
+    receives = not attempt.target.plan.uses_stream_time
+    span = IncrementalSpan(before, attempt.now, attempt.cache, own=attempt.stored(), receives=receives)
     if not span.is_small:
         attempt.plan_for_all_rows()
     advanced = advance(topology, attempt.target, span, attempt.clock, attempt.position.n)

@@ -60,11 +60,3 @@ def test_many_rows_and_other_types_are_cached_in_the_engine(session: SparkSessio
         if not received:
             assert session.catalog.isCached("__cached0")
     assert not received or cache.frames == {}
-
-
-def test_what_has_no_reader_is_dropped(session: SparkSession) -> None:
-    with frame_cache(session) as cache:
-        kept = cache.cache(session.range(1), few=True)
-        cache.cache(session.range(2), few=True)
-        assert cache.replace(kept, since=0) is kept
-        assert cache.sent == [kept]

@@ -67,7 +67,6 @@ class FrameCache:
     def replace(self, frame: DataFrame, since: int) -> DataFrame:
         """Cache a frame and return it; drop the other cached frames after the first `since`, which have no readers."""
         cached = self.cache(frame)
-        self.sent[:] = [one for one in self.sent if one is cached]
         for name in [name for name, one in self.frames.items() if one is not cached][since:]:
             self.session.sql(f"UNCACHE TABLE IF EXISTS {name}")
             del self.frames[name]

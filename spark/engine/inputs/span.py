@@ -66,6 +66,9 @@ class IncrementalSpan:
     time_after: int | None = None
     seen: Mapping[str, int] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
+    receives: bool = False
+    """Whether the frames of the span are likely to have as few rows as it: no operator reads open windows, or records
+    that other records may join."""
 
     def at(self, time_before: int | None, time_after: int | None = None, seen: Mapping[str, int] | None = None) -> Self:
         """Return the span with its stream times, in microseconds since 1970."""
@@ -78,7 +81,9 @@ class IncrementalSpan:
 
     @cached_property
     def is_few(self) -> bool:
-        """Whether the changed rows of all inputs are so few that they can be sent with each query that reads them."""
+        """Whether its frames are likely to have so few rows that these can be sent with each query that reads them."""
+        if not self.receives:
+            return False
         rows = {name: count for name, (count, _) in self._sizes.items() if count}
         return sum(rows.values()) <= FEW and all(
             count * self.after.table(name).row_size() <= FEW_BYTES for name, count in rows.items()
