@@ -120,10 +120,10 @@ class FileCache:
         with self._lock:
             if place not in self._columns:
                 self._columns[place] = column
-                self._bytes += column.nbytes
+                self._bytes += column.get_total_buffer_size()
             while self._bytes > self.size:
                 _, dropped = self._columns.popitem(last=False)
-                self._bytes -= dropped.nbytes
+                self._bytes -= dropped.get_total_buffer_size()
 
 
 @dataclass

@@ -19,6 +19,7 @@ VALUES = """
     (null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)
     AS t(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p_json)
 """
+NESTED = "from_json('[]', 'array<struct<of: array<string>, by: map<string, array<string>>>>')"
 
 
 def test_few_rows_are_the_same_after_they_were_received_and_sent(session: SparkSession) -> None:
@@ -44,6 +45,9 @@ def test_few_rows_are_the_same_after_they_were_received_and_sent(session: SparkS
         (f"SELECT id FROM range({FEW + 1})", False),
         (f"SELECT repeat('x', {FEW_BYTES}) AS much", False),
         ("SELECT id FROM range(0)", True),
+        # pyarrow's `nbytes` ended the process here, every other time.
+        (f"SELECT {NESTED} AS some FROM range(0)", True),
+        (f"SELECT {NESTED} AS some FROM range(2)", True),
         ("SELECT make_dt_interval(id) AS kind FROM range(1)", False),
         # pyspark could not send the second row.
         ("SELECT IF(id = 0, named_struct('at', now(), 'kind', 'x'), null) AS one FROM range(2)", False),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.sql.types import (
@@ -78,9 +79,11 @@ class FrameCache:
         if not all(_is_sent(field.dataType) for field in limited.schema):
             return None
         rows = limited.toArrow()
-        if rows.num_rows > FEW or rows.nbytes > FEW_BYTES:
+        if rows.num_rows > FEW or rows.get_total_buffer_size() > FEW_BYTES:
             return None
-        return self.session.createDataFrame(rows, limited.schema)
+        # Spark sends no offsets for arrays, maps and strings of which there are none, although Arrow's format has one,
+        # and pyarrow reads it: what it finds beyond the buffer may end the process (`nbytes` does). A copy has it.
+        return self.session.createDataFrame(rows.take(np.arange(rows.num_rows)), limited.schema)
 
 
 def _is_sent(kind: DataType) -> bool:
