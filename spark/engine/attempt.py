@@ -243,12 +243,7 @@ class Attempt:
         # Few rows, so one file: every later read opens each file.
         rows, position = present(source).coalesce(1), replace(self.position, deleted=len(gone))
         after = commit.replace_where(rows, merge.at_keys(key, [*written, *gone]), self.table, position)
-        done = self._stepped("stepped", after)
-        if done is None or after is None:
-            return None
-        updated = after.metrics.get("numDeletedRows", 0) - len(gone)  # Delta leaves the count out if it is none
-        inserted = len(written) - updated
-        return replace(done, touched=len(touched), inserted=inserted, updated=updated, deleted=len(gone))
+        return self._with_replaced(after, len(written), len(gone), len(touched))
 
     def _many(self, source: DataFrame, counts: replacement.Counts, may_replace: bool) -> Stepped | None:
         """Replace or merge the rows at more touched keys than a condition has; the span is small."""
@@ -260,17 +255,21 @@ class Attempt:
             return self._merged(F.broadcast(source) if few else source)
         rows = present(source).coalesce(self.engine.width) if few else present(source)
         after = commit.replace_keys(rows, self.row_key, self.table, replace(self.position, deleted=0))
-        done = self._stepped("stepped", after)
-        if done is None or after is None:
-            return None
-        updated = after.metrics.get("numDeletedRows", 0)  # Delta leaves the count out if it is none
-        return replace(done, touched=counts.touched, inserted=counts.touched - updated, updated=updated)
+        return self._with_replaced(after, counts.touched, 0, counts.touched)
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")
         schema = source.drop(PRESENT).schema
         statement = merge.statement(self.table.path, "__source", self.row_key, schema, keys)
         return self._stepped("stepped", commit.merge(self.session, statement, self.table, self.position))
+
+    def _with_replaced(self, after: State | None, written: int, deleted: int, touched: int) -> Stepped | None:
+        """Return the result of a replacement, whose metrics count the rows it removed: `deleted`, and those updated."""
+        done = self._stepped("stepped", after)
+        if done is None or after is None:
+            return None
+        updated = after.metrics.get("numDeletedRows", 0) - deleted  # Delta leaves the count out if it is none
+        return replace(done, touched=touched, inserted=written - updated, updated=updated, deleted=deleted)
 
     def _stepped(self, outcome: Outcome, after: State | None) -> Stepped | None:
         if after is None:
