@@ -82,15 +82,15 @@ ERRANDS: dict[str, Errand] = {
         "land",
         "empty",
         (*ASKED, "table created", "columns added", "appended", *WRITTEN),
-        4,
+        5,
         ("CREATE while table created", APPENDED),
     ),
-    "landing": Errand("land", "first", (*ASKED, "columns added", "appended", *WRITTEN), 4, (APPENDED,)),
+    "landing": Errand("land", "first", (*ASKED, "columns added", "appended", *WRITTEN), 5, (APPENDED,)),
     "landing with a new column": Errand(
         "land",
         "first",
         (*ASKED, "columns added", "properties set", "appended", *WRITTEN),
-        4,
+        5,
         ("ALTER while columns added", "ALTER while columns added > properties set", APPENDED),
         more=NOTE,
     ),
@@ -107,7 +107,14 @@ ERRANDS: dict[str, Errand] = {
         "ordered",
         (*PINNED, "rows replaced", *WRITTEN),
         4,
-        ("write_operation while rows replaced",),
+        ("write_operation by replaceWhere while rows replaced",),
+    ),
+    "step that replaces the rows at many keys": Errand(
+        "step",
+        "many",
+        (*PINNED, "rows replaced", *WRITTEN),
+        5,
+        ("write_operation by replaceUsing while rows replaced",),
     ),
     "step of the position": Errand("step", "moved", (*PINNED, "appended", *WRITTEN), 3, (APPENDED,)),
     "first publishing": Errand(
@@ -304,6 +311,6 @@ def subset() -> list[Cell]:
     return found
 
 
-COMMITS = ("appended", "replaced", "merged", "files compacted", "transaction told")
+COMMITS = ("appended", "replaced", "rows replaced", "merged", "files compacted", "transaction told")
 RETRIED = ("landing", "step", "first publishing", "rebuild", "restore", "compaction")
 ZOMBIES = ("first landing", "landing", "first step", "step", "restore", "rebuild by another definition", "publishing")

@@ -42,7 +42,8 @@ def changing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], Cross
                 [word, *_] = command.sql_command.input.sql.query.split()
                 kind = word if word in CHANGING else None
             if kind in (*CHANGING, "write_operation", "write_operation_v2"):
-                sent.append(f"{kind} while {' > '.join(crossed.inside) or 'outside'}")
+                by = [name for name in command.write_operation.options if name.startswith("replace")]
+                sent.append(f"{' by '.join([kind, *by])} while {' > '.join(crossed.inside) or 'outside'}")
             return execute(client, request, *arguments, **options)  # type: ignore[arg-type]  # passed on as they came
 
         monkeypatch.setattr(SparkConnectClient, "_execute_and_fetch_as_iterator", executing)

@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from resources.lakehouse import Lakehouse
+from spark.engine.log.merge import LITERALS
 from spark.topology import Consumed, StreamsBuilder, Topology
 from spark.topology.sql.ddl import quoted
 from tests.support import lake
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Change = tuple[int | None, dict[str, lake.Value] | None]
 Waves = tuple[tuple[Change, ...], ...]
+
+MANY = LITERALS + 100
+"""More keys than a condition has, in the wave that brings many orders."""
 
 NOTE = ", note string"
 """A column that the declaration of orders gains."""
@@ -58,11 +62,13 @@ class Story:
             (*order(a, bob), (b, None), *order(d, ada)),
             (),
             (*order(a, ada), (d, None), *order(e, bob)),
+            (*order(a, bob), *(change for n in range(MANY) for change in order(1_000 + n, ada if n % 2 else bob))),
         )
         customers: Waves = (
             (customer(ada, "ada"), customer(bob, "bob")),
             (customer(ada, "ada"), customer(zoe, "zoe")),
             ((None, {"name": "nobody"}),),
+            (),
             (),
         )
         return Story(orders, customers)
@@ -72,7 +78,7 @@ class Story:
         orders, customers = newest(self.orders[:waves]), newest(self.customers[:waves])
         return {
             key: {"amount": row["amount"], "name": customers[row["customer_id"]]["name"]}
-            for key, row in ((key, orders[key]) for key in range(1_000) if key in orders)
+            for key, row in sorted(orders.items())
             if row["customer_id"] in customers
         }
 
@@ -91,7 +97,8 @@ class World:
     `second`: the second wave landed and the topics' tables stepped; `moved`: the join stepped, and the third wave
     landed, which is one record without a key, and its table stepped; `spoiled`: then somebody's hand was in the join.
     `gained`: as `second`, but orders have a column more, and their table has it. `ordered`: as `moved` with the join
-    stepped, and the fourth wave landed, which changes orders alone, and the topics' tables stepped.
+    stepped, and the fourth wave landed, which changes orders alone, and the topics' tables stepped. `many`: the same
+    with the fifth wave, which has more orders than a condition has keys.
     `followed`: as `moved`, and another topology has the join as it was at `first`.
     """
 
@@ -210,4 +217,7 @@ def build(
     kept["ordered"] = lake.copied(kept["moved"], made, stages / "ordered")
     lake.step_all(kept["ordered"], made, "joined")
     wave(3, kept["ordered"])
+    kept["many"] = lake.copied(kept["ordered"], made, stages / "many")
+    lake.step_all(kept["many"], made, "joined")
+    wave(4, kept["many"])
     return World(ports, made, story, kept)
