@@ -120,7 +120,8 @@ def test_a_table_whose_suite_cannot_be_evaluated_keeps_no_other_from_its_check(
     monkeypatch.setattr("spark.engine.check.check", check)
     monkeypatch.setattr(maintenance, "gates_of", lambda _: gates)
     monkeypatch.setattr("dagster_project.cli.names.topologies", lambda *_: (topology,))
-    runner = click.testing.CliRunner(env={"TIDETABLE_LAKE": str(tmp_path)})
+    # A broker that nobody asks: without one, the command would start its own.
+    runner = click.testing.CliRunner(env={"TIDETABLE_LAKE": str(tmp_path), "TIDETABLE_KAFKA": "127.0.0.1:9"})
     ran = runner.invoke(main, ["check", "a", "--json"], catch_exceptions=False)
     assert ran.exit_code == 1
     first, second = json.loads(ran.stdout)
