@@ -67,6 +67,9 @@ QUICK = {
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
     "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as fast to read
+    # Unlimited by default. In larger files, not all rows that a step replaces could be read from the change feed
+    # (`can_be_read` in spark/engine/log/replacement.py).
+    "spark.sql.files.maxRecordsPerFile": str(6 << 16),
     # 128 MB by default; full pages count compressed, and the open ones not. Who reads one row decodes its row group:
     # some 230,000 orders, or 4,400 rows of 60 numbers.
     "spark.hadoop.parquet.block.size": str(2 << 20),
@@ -169,8 +172,8 @@ class Engine:
         return (os.cpu_count() or 1) if self.cores == "*" else int(self.cores)
 
     @property
-    def has_replace_using(self) -> bool:
-        """Whether its Delta is known to have the option `replaceUsing`: a remote engine may have another Delta."""
+    def has_replace_on(self) -> bool:
+        """Whether its Delta is known to have the option `replaceOn`: a remote engine may have another Delta."""
         return self.remote is None
 
     def session(self) -> SparkSession:

@@ -209,7 +209,7 @@ class Attempt:
         differs = replacement.differs(self.before.position.cut, newest_time)
         touched = replacement.touched(batch, key, differs, merge.LITERALS)
         if touched is None:
-            return attempt._many(batch, replacement.counts(batch, differs), may_replace)
+            return attempt._many(batch, replacement.counts(batch, key, differs), may_replace)
         if may_replace and merge.has_literals(touched, key) and replacement.differ(touched):
             return attempt._replaced(batch, touched)
         return attempt._merged(F.broadcast(batch), touched)
@@ -250,12 +250,26 @@ class Attempt:
         few = can_be_broadcast(self.table, counts.touched)
         if not few:
             self.plan_for_all_rows()
-        can_replace = self.engine.has_replace_using and replacement.are_plain(self.row_key)
-        if not (may_replace and can_replace and counts.all_differ):
+        gone = self._gone(source, counts) if may_replace and self.engine.has_replace_on else None
+        if gone is None:
             return self._merged(F.broadcast(source) if few else source)
         rows = present(source).coalesce(self.engine.width) if few else present(source)
-        after = commit.replace_keys(rows, self.row_key, self.table, replace(self.position, deleted=0))
-        return self._with_replaced(after, counts.touched, 0, counts.touched)
+        on, position = merge.on_keys(self.row_key, gone, counts.written), replace(self.position, deleted=len(gone))
+        after = commit.replace_on(rows, on, self.table, position)
+        return self._with_replaced(after, counts.touched - counts.absent, len(gone), counts.touched)
+
+    def _gone(self, source: DataFrame, counts: replacement.Counts) -> Sequence[Row] | None:
+        """Return the stored keys at which a step leaves no row; None if it cannot replace the rows at its keys."""
+        if counts.uncertain or counts.written is None:
+            return None
+        if not replacement.can_be_read(self.table.largest_file(), counts.touched):
+            return None
+        if not counts.absent:
+            return ()
+        if not can_be_broadcast(self.table, counts.absent):
+            return None
+        gone = replacement.gone(self.stored(), source, self.row_key, merge.GONE)
+        return gone if gone is not None and merge.has_literals([counts.written, *gone], self.row_key) else None
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from spark.engine.log import delta_log
 from spark.engine.log.commit import races, until_committed
+from spark.engine.log.replacement import FILE_ROWS
 from spark.engine.log.stored_table import StoredTable
 from spark.engine.log.table import COMPARED
 from spark.engine.ports import opened
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
 
 LARGEST = 64 << 20  # bytes of a file; Delta's default is 1 GB, and a MERGE reads whole files to change a row
-SMALLEST = LARGEST * 3 // 4  # bytes of a file that is not rewritten with others
+ROWS = FILE_ROWS * 19 // 20  # of a file: with as many as the engine writes into one, some would become two
 SORTED = 256 << 20  # bytes of a table that is sorted: some 15 million rows, and an estimated minute and a half
 ROW_GROUP = 2 << 20  # bytes, not compressed, that a query reads to find a row: some 30,000 rows
 SORTS = 2  # tries of a compaction that sort
@@ -66,14 +67,16 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
         return Compacted(table.name, 0, 0, 0.0)
     tries = count(1)
     with opened(engine) as session:
-        session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(LARGEST))
-        session.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALLEST))
         # VACUUM lists files in this many tasks: 10,000 by default, which take most of a minute on a small machine.
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
 
         def once() -> Compacted | None:
             with races():
-                by = _order(table, topology, name) if next(tries) <= SORTS else ()
+                largest = round(min(LARGEST, ROWS * table.row_size()))
+                session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(largest))
+                # The bytes of a file that is not rewritten with others.
+                session.conf.set("spark.databricks.delta.optimize.minFileSize", str(largest * 3 // 4))
+                by = _order(table, topology, name, largest) if next(tries) <= SORTS else ()
                 metrics = _optimize(session, table.path, by)
                 _vacuum(session, table.path)
                 removed, added = metrics["numFilesRemoved"], metrics["numFilesAdded"]
@@ -83,7 +86,7 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
         return until_committed(table.name, once, "try again when it is quiet")
 
 
-def _order(table: StoredTable, topology: Topology, name: str) -> tuple[str, ...]:
+def _order(table: StoredTable, topology: Topology, name: str, largest: int) -> tuple[str, ...]:
     """Return the columns to sort a table by: those of its key. None if it is a stream, large, or compact already."""
     if name.startswith(LANDING) or topology.table(name).plan.is_stream:
         return ()
@@ -91,7 +94,7 @@ def _order(table: StoredTable, topology: Topology, name: str) -> tuple[str, ...]
         sizes = sorted(pa.table(delta.get_add_actions())["size_bytes"].to_pylist())
         schema = StructType.fromJson(json.loads(delta.schema().to_json()))
     # Delta sorts a table that is compact again and again. Two files that fit into one are what it would compact.
-    if len(sizes) < 2 or sizes[0] + sizes[1] > LARGEST or sum(sizes) > SORTED:
+    if len(sizes) < 2 or sizes[0] + sizes[1] > largest or sum(sizes) > SORTED:
         return ()
     comparable = {field.name for field in schema if isinstance(field.dataType, COMPARED)}
     return tuple(column for column in topology.table(name).plan.key if column in comparable)

@@ -29,8 +29,8 @@ class Engine(Protocol):
         """How many independent statements to run concurrently."""
 
     @property
-    def has_replace_using(self) -> bool:
-        """Whether its Delta is known to have the option `replaceUsing`; one that does not would replace all rows."""
+    def has_replace_on(self) -> bool:
+        """Whether its Delta is known to have the option `replaceOn`; one that does not would replace all rows."""
 
     def session(self) -> SparkSession:
         """Return a new session; the caller stops it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -22,6 +24,7 @@ from tests.support.lake import Record, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -152,10 +155,10 @@ def test_a_row_differs_for_certain_if_its_record_is_beyond_the_cut_or_its_time_l
     found = replacement.touched(rows, ["k"], differs, limit=1)
     assert found is not None
     assert replacement.differ(found) is certain
-    assert replacement.counts(rows, differs) == replacement.Counts(1, 0, int(not certain))
+    assert replacement.counts(rows, ["k"], differs) == replacement.Counts(1, 0, int(not certain), Row(k=1))
     absent = rows.withColumn("_present", F.lit(False))
     assert replacement.differ(replacement.touched(absent, ["k"], differs, limit=1) or [])
-    assert replacement.counts(absent, differs) == replacement.Counts(1, 1, 0)
+    assert replacement.counts(absent, ["k"], differs) == replacement.Counts(1, 1, 0, None)
 
 
 def test_the_times_of_stored_rows_are_known_by_the_statistics_of_their_files(
@@ -239,7 +242,7 @@ def by_keys(ports: Ports, topology: Topology, table: str) -> bool:
     """Whether the newest commit of a table replaced the rows at the keys of a frame."""
     parameters = newest(ports, topology, table)["operationParameters"]
     assert isinstance(parameters, dict)
-    return "replaceUsingCols" in parameters
+    return "replaceOnCond" in parameters
 
 
 def test_rows_at_many_keys_are_replaced_if_all_differ_for_certain(
@@ -264,16 +267,31 @@ def test_rows_at_many_keys_are_replaced_if_all_differ_for_certain(
     assert counted(done["trusted"]) == (4, 4, 0, 0)
 
 
-def test_rows_at_many_keys_are_merged_if_some_are_deleted(
+@pytest.mark.parametrize("most", [1, 0])
+def test_some_of_many_keys_are_deleted_in_the_same_commit(
+    ports: Ports, kafka: Kafka, two: tuple[Topology, str, str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """More keys than a condition may have are merged."""
+    monkeypatch.setattr(merge, "GONE", most)
+    topology, orders, _ = two
+    changed(ports, kafka, topology, orders)
+    moved = [Record(n, {"customer": 2}) for n in (1, 5)]
+    done = changed(ports, kafka, topology, orders, *moved, Record(3, None), Record(9, None))
+    for table in (orders, "joined"):
+        assert by_keys(ports, topology, table) is bool(most)
+        assert counted(done[table]) == (4 if table == orders else 3, 1, 1, 1)
+        assert lake.state(ports, topology, table).position.deleted == (1 if most else None)
+    assert lake.rows(ports, topology, "trusted").keys() == {1, 2, 4, 5}
+
+
+def test_many_keys_that_have_no_row_any_more_are_merged(
     ports: Ports, kafka: Kafka, two: tuple[Topology, str, str]
 ) -> None:
     topology, orders, _ = two
     changed(ports, kafka, topology, orders)
-    moved = [Record(n, {"customer": 2}) for n in (1, 2)]
-    done = changed(ports, kafka, topology, orders, *moved, Record(3, None))
-    for table in (orders, "joined"):
-        assert how(ports, topology, table) == "MERGE"
-        assert counted(done[table]) == (3, 0, 2, 1)
+    done = changed(ports, kafka, topology, orders, *(Record(n, None) for n in (1, 2, 3)))
+    assert how(ports, topology, "joined") == "MERGE"
+    assert counted(done["joined"]) == (3, 0, 0, 3)
 
 
 def test_rows_at_many_keys_are_merged_if_some_may_be_equal(
@@ -287,28 +305,54 @@ def test_rows_at_many_keys_are_merged_if_some_may_be_equal(
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "replaced"), [("IN", True, True), ("IN", False, False), ("größe-x", True, False)]
+    ("name", "kind", "known", "replaced"),
+    [
+        ("größe-x", "string", True, True),
+        ("größe-x", "string", False, False),
+        ("at", "date", True, False),  # only integers and text are written as literals
+    ],
 )
-def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_name_needs_quotes(
+def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_deleted_key_cannot_be_written(
     ports: Ports,
     kafka: Kafka,
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
+    kind: str,
     known: bool,
     replaced: bool,
 ) -> None:
     monkeypatch.setattr(merge, "LITERALS", 2)
-    monkeypatch.setattr(Engine, "has_replace_using", known)
+    monkeypatch.setattr(Engine, "has_replace_on", known)
     sizes = topic("sizes")
     builder = StreamsBuilder(f"replacement-{sizes}")
-    builder.table(sizes, Consumed.json(key=f"k int, `{name}` string", value="v int"))
+    builder.table(sizes, Consumed.json(key=f"k int, `{name}` {kind}", value="v int"))
     topology = builder.build()
+    text = "2026-01-01" if kind == "date" else "it's ${x}"
     for wave in range(2):
-        records = [Record({"k": n, name: "'"}, {"v": wave}) for n in range(3)]
+        records = [Record({"k": n, name: text}, {"v": wave} if n or not wave else None) for n in range(3)]
         done = changed(ports, kafka, topology, sizes, *records)
-    assert counted(done[sizes]) == (3, 0, 3, 0)
+    assert counted(done[sizes]) == (3, 0, 2, 1)
     assert by_keys(ports, topology, sizes) is replaced
+
+
+@pytest.mark.parametrize(("rows", "replaced", "readable"), [(393_216, 200_000, True), (500_000, 40_000, False)])
+def test_what_many_replaced_rows_were_can_be_read(
+    session: SparkSession, tmp_path: Path, rows: int, replaced: int, readable: bool
+) -> None:
+    """Delta cannot read the second one's: if it can some day, there is no limit any more."""
+    assert replacement.can_be_read(rows, replaced) is readable
+    path = str(tmp_path / "table")
+    written = session.range(rows, numPartitions=1).selectExpr("id AS k", "0 AS v").write.format("delta")
+    written = written.option("maxRecordsPerFile", rows)  # more than the engine's
+    written.option("delta.enableDeletionVectors", "true").option("delta.enableChangeDataFeed", "true").save(path)
+    for version in (1, 2):
+        some = session.range(rows, numPartitions=1).where(f"pmod(xxhash64(id, {version}), {rows}) < {replaced}")
+        new = some.selectExpr("id AS k", f"{version} AS v").alias("s").write.format("delta").mode("overwrite")
+        new.option("replaceOn", merge.on_keys(["k"])).option("targetAlias", "t").save(path)
+    feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2).load(path)
+    with nullcontext() if readable else pytest.raises(PySparkException, match="too long"):
+        assert feed.where("_change_type = 'delete'").count() == feed.where("_change_type = 'insert'").count() > 0
 
 
 def test_keys_of_several_columns_are_replaced_pair_by_pair(session: SparkSession) -> None:

@@ -43,7 +43,7 @@ BOUNDARIES: dict[str, tuple[Door, ...]] = {
     "epoch closed": ((commit, "close_epoch"),),
     "appended": ((commit, "append"),),
     "replaced": ((commit, "replace_all"),),
-    "rows replaced": ((commit, "replace_where"), (commit, "replace_keys")),
+    "rows replaced": ((commit, "replace_where"), (commit, "replace_on")),
     "merged": ((commit, "merge"),),
     "files compacted": ((compact, "_optimize"),),
     "files removed": ((compact, "_vacuum"),),

@@ -114,7 +114,7 @@ ERRANDS: dict[str, Errand] = {
         "many",
         (*PINNED, "rows replaced", *WRITTEN),
         5,
-        ("write_operation by replaceUsing while rows replaced",),
+        ("write_operation by replaceOn while rows replaced",),
     ),
     "step of the position": Errand("step", "moved", (*PINNED, "appended", *WRITTEN), 3, (APPENDED,)),
     "first publishing": Errand(

@@ -28,8 +28,8 @@ Row = tuple[Any, Any]
 
 NUMBER_IN = re.compile(r"-?\d+")
 """The integers of a condition."""
-KEYS = "(k)"
-"""What a replacement by the keys of the new rows has in the place of a condition."""
+GONE_IN = re.compile(r"IN \(([^)]*)\)")
+"""The keys that a replacement deletes besides those of the new rows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Version:
     metrics: Mapping[str, int] = field(default_factory=dict)
     overwrites: bool = False
     replaces_keys: str | None = None
-    """The condition of the rows that it replaced, or `KEYS`."""
+    """The condition of the rows that it replaced."""
     properties: Mapping[str, str] = field(default_factory=dict)
     fences: Mapping[str, int] = field(default_factory=dict)
     """The greatest number of every application, up to here."""
@@ -66,7 +66,7 @@ class Version:
 
     def _parameters(self) -> dict[str, str]:
         if self.replaces_keys is not None:
-            by = "replaceUsingCols" if self.replaces_keys == KEYS else "predicate"
+            by = "replaceOnCond" if "= s." in self.replaces_keys else "predicate"
             return {"mode": "Overwrite", by: self.replaces_keys}
         return {"mode": "Overwrite"} if self.overwrites else {}
 
@@ -290,15 +290,16 @@ class Lake:
 
         return self.write(path, plan, **fence)
 
-    def replace_keys(self, path: str, new: Iterable[Row], **fence: Any) -> Version | None:
-        """Replace the rows at the keys of the new ones."""
+    def replace_on(self, path: str, new: Iterable[Row], on: str, **fence: Any) -> Version | None:
+        """Replace the rows at the keys of the new ones, if there are any, and at those that a condition adds."""
 
         def plan(last: Version) -> Write:
             rows = tuple(new)
             keys = {key for key, _ in rows}
+            keys |= {int(key) for keys in GONE_IN.findall(on) for key in NUMBER_IN.findall(keys) if rows}
             gone = [row for row in last.rows if row[0] in keys]
             counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
-            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=KEYS)
+            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=on)
 
         return self.write(path, plan, **fence)
 

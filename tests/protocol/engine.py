@@ -43,7 +43,7 @@ class Engine:
     """One resident engine; when it dies all its sessions do."""
 
     width = 2
-    has_replace_using = True
+    has_replace_on = True
 
     def __init__(self, lake: Lake, broker: Broker) -> None:
         self.lake, self.broker, self.turns = lake, broker, lake.turns
@@ -193,7 +193,7 @@ class Frame:
         """The same rows."""
         return self
 
-    drop = limit = toDF = withColumns = coalesce = select
+    drop = limit = toDF = withColumns = coalesce = alias = select
 
     def where(self, condition: str) -> Frame:
         """No rows, those that are present, or those at the keys of a condition."""
@@ -263,8 +263,8 @@ class Writer:
         write: Callable[..., Version | None]
         if "replaceWhere" in options:
             write = partial(lake.replace_where, where=options["replaceWhere"])
-        elif "replaceUsing" in options:
-            write = lake.replace_keys
+        elif "replaceOn" in options:
+            write = partial(lake.replace_on, on=options["replaceOn"])
         else:
             write = lake.overwrite if options["mode"] == "overwrite" else lake.append
 

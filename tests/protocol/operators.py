@@ -113,7 +113,14 @@ def touched_keys(source: Frame, *_: object) -> list[dict[str, Any]] | None:
 def counts(source: Frame, *_: object) -> Counts:
     """Half of all steps replace rows, also where they touch many keys."""
     rows = source.computed()
-    return Counts(len(rows), sum(row is None for _, row in rows), uncertain=(len(rows) + 1) % 2)
+    written: Any = next(({"k": key} for key, row in rows if row is not None), None)
+    return Counts(len(rows), sum(row is None for _, row in rows), (len(rows) + 1) % 2, written)
+
+
+def gone(stored: Frame, source: Frame, *_: object) -> list[dict[str, Any]]:
+    """The stored keys at which a step leaves no row."""
+    absent = {key for key, row in source.computed() if row is None}
+    return [{"k": key} for key, _ in stored.computed() if key in absent]
 
 
 def differ(touched: list[dict[str, Any]], *_: object) -> bool:

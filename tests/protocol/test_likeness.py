@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from spark.engine.log import commit, delta_log, merge, table
@@ -19,6 +20,7 @@ from tests.protocol.world import TOPOLOGIES, Simulation, World
 from tests.support.lake import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -117,9 +119,10 @@ def replaced(hands: Hands, at: Position, where: str, **rows: str | None) -> obje
     return commit.replace_where(hands.rows(**rows), where, StoredTable(NAME, hands.path), at)
 
 
-def replaced_keys(hands: Hands, at: Position, **rows: str | None) -> object:
-    """Replace the rows that have a key of the new ones."""
-    return commit.replace_keys(hands.rows(**rows), ["k"], StoredTable(NAME, hands.path), at)
+def replaced_keys(hands: Hands, at: Position, gone: Sequence[int] = (), **rows: str | None) -> object:
+    """Replace the rows that have a key of the new ones, and delete others."""
+    on = merge.on_keys(["k"], [Row(k=key) for key in gone], Row(k=1))
+    return commit.replace_on(hands.rows(**rows), on, StoredTable(NAME, hands.path), at)
 
 
 def story(hands: Hands) -> list[Told]:
@@ -169,12 +172,13 @@ def story(hands: Hands) -> list[Told]:
     look("replaced rows", replaced(hands, replace(first, n=5), "`k` IN (1, 2, 4)", k1="x", k4="y"))
     look("replaced with the same number", replaced(hands, replace(first, n=5, run="late"), "`k` IN (1)", k1="z"))
     look("replaced keys", replaced_keys(hands, replace(first, n=6), k1="p", k6="q"))
-    look("replaced keys with the same number", replaced_keys(hands, replace(first, n=6, run="late"), k1="z"))
-    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=8)))
+    look("replaced keys and deleted one", replaced_keys(hands, replace(first, n=7, deleted=1), [4], k1="r", k7="s"))
+    look("replaced keys with the same number", replaced_keys(hands, replace(first, n=7, run="late"), k1="z"))
+    look("a number left out", commit.append(hands.rows(k5="g"), stored, replace(first, n=9)))
     hands.by_hand("OPTIMIZE")
     look("compacted")
     hands.by_hand("RESTORE", 1)
-    assert stored.fence(first) == 8, "RESTORE leaves numbers alone"
+    assert stored.fence(first) == 9, "RESTORE leaves numbers alone"
     seen.append([hands.stored()])
     assert commit.close_epoch(nothing, stored, first)
     assert commit.close_epoch(nothing, stored, first), "closed is closed"
@@ -182,7 +186,7 @@ def story(hands: Hands) -> list[Told]:
     epochs[second.epoch] = 1
     table.anchor(hands.session, stored, second, "{}")
     look("anchored anew")
-    look("of a closed epoch", commit.append(hands.rows(k9="z"), stored, replace(first, n=9)))
+    look("of a closed epoch", commit.append(hands.rows(k9="z"), stored, replace(first, n=10)))
     look("of the new one", merged(hands, replace(second, n=1), k1="h", k2="i"))
     look("replaced", commit.replace_all(hands.rows(k7="j"), stored, replace(second, n=2)))
     hands.by_hand("RESTORE", 3)

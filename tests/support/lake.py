@@ -256,7 +256,7 @@ class NoEngine:
     """An engine that must not be needed."""
 
     width = 2
-    has_replace_using = False
+    has_replace_on = False
 
     def session(self) -> SparkSession:
         """Fail."""

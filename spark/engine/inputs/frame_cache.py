@@ -81,7 +81,7 @@ class FrameCache:
         rows = limited.toArrow()
         if rows.num_rows > FEW or rows.get_total_buffer_size() > FEW_BYTES:
             return None
-        # Spark sends no offsets where there are no arrays, maps or strings (SPARK-55056). Arrow's format has one then, and
+        # Spark sends no offsets where there are no arrays, maps or strings (SPARK-55056). Arrow has one even then, and
         # pyarrow reads it: `nbytes` and slices of nested arrays read beyond the buffer, and crash. A copy has it.
         return self.session.createDataFrame(rows.take(np.arange(rows.num_rows)), limited.schema)
 

@@ -17,7 +17,7 @@ from spark.engine.log.comments import commented
 from spark.engine.log.position import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
@@ -75,12 +75,13 @@ def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Po
     return _write(frame.write.mode("overwrite").option("replaceWhere", where), table, position)
 
 
-def replace_keys(frame: DataFrame, key: Sequence[str], table: StoredTable, position: Position) -> State | None:
-    """Replace the rows that have the key of a row of the frame. Return the new state; None: as `replace_where`.
+def replace_on(frame: DataFrame, on: str, table: StoredTable, position: Position) -> State | None:
+    """Replace the rows `t` that meet a condition with a row `s` of the frame. Return the new state; None: as above.
 
-    An engine with a Delta that does not know the option would replace all rows: ask `Engine.has_replace_using` first.
+    An engine with a Delta that does not know the option would replace all rows: ask `Engine.has_replace_on` first.
     """
-    return _write(frame.write.mode("overwrite").option("replaceUsing", ",".join(key)), table, position)
+    writer = frame.alias("s").write.mode("overwrite").option("replaceOn", on).option("targetAlias", "t")
+    return _write(writer, table, position)
 
 
 def merge(session: SparkSession, statement: str, table: StoredTable, position: Position) -> State | None:

@@ -258,6 +258,6 @@ def entry_of(version: int, actions: dict[str, Any]) -> Entry:
     parameters = found.get("operationParameters") or {}
     operation, metadata = found.get("operation", ""), found.get("userMetadata")
     overwrites = parameters.get("mode") == "Overwrite"
-    replaces_keys = overwrites and ("predicate" in parameters or "replaceUsingCols" in parameters)
+    replaces_keys = overwrites and ("predicate" in parameters or "replaceOnCond" in parameters)
     at = found.get("timestamp", 0)
     return Entry(version, operation, metadata, metrics, overwrites and not replaces_keys, at, replaces_keys)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TOLERANCE = {"float": "1e-5D", "double": "1e-9D"}
 
 LITERALS = 1_000  # keys in the condition at most: Delta's log stores its text, some 10 kB of numbers
+GONE = 10_000  # deleted keys in the condition of a replacement of many rows, which are at least as many, at most
 
 
 def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Sequence[Row] = ()) -> str:
@@ -30,8 +31,7 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
     """
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
-    on = " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
-    on += "".join(f" AND {condition}" for condition in _among(key, keys))
+    on = " AND ".join([on_keys(key), *_among(key, keys)])
     return f"""
         MERGE INTO delta.{quoted(path)} AS t USING {source} AS s ON {on}
         WHEN MATCHED AND NOT s.{PRESENT} THEN DELETE
@@ -45,20 +45,36 @@ def has_literals(keys: Sequence[Row], key: Sequence[str]) -> bool:
     return all(type(row[column]) in (int, str) for row in keys for column in key)
 
 
-def at_keys(key: Sequence[str], keys: Sequence[Row]) -> str:
-    """Return a SQL condition: a row has one of the keys, which `has_literals`.
+def at_keys(key: Sequence[str], keys: Sequence[Row], of: str = "") -> str:
+    """Return a SQL condition: a row, whose columns begin with `of`, has one of the keys, which `has_literals`.
 
     A condition on each column comes first: Parquet skips pages by these, and not by a condition on several columns.
     """
-    each = list(_among(key, keys, of=""))
+    each = list(_among(key, keys, of))
     if len(key) == 1:
         return each[0]
     kinds = [type(keys[0][column]) for column in key]
     names = ", ".join(
-        f"bigint({quoted(name)})" if kind is int else quoted(name) for name, kind in zip(key, kinds, strict=True)
+        f"bigint({of}{quoted(name)})" if kind is int else f"{of}{quoted(name)}"
+        for name, kind in zip(key, kinds, strict=True)
     )
     tuples = ", ".join(f"({', '.join(_literal(row[column], 'L') for column in key)})" for row in keys)
     return " AND ".join([*each, f"({names}) IN ({tuples})"])  # the types of tuples must be equal
+
+
+def on_keys(key: Sequence[str], gone: Sequence[Row] = (), written: Row | None = None) -> str:
+    """Return a SQL condition: a row `t` of the table has the key of a row `s` that is written, or one of `gone`.
+
+    Delta deletes the rows that meet it with any row that is written, and finds them by a join, which has to be one of
+    equal columns. So a key of `gone`, which no row is written at, counts as the key `written`, which one is.
+    """
+    if not gone:
+        return " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
+    assert written is not None, "nothing is deleted if no row is written"
+    is_gone = at_keys(key, gone, of="t.")
+    return " AND ".join(
+        f"IF({is_gone}, {_literal(written[column])}, t.{quoted(column)}) = s.{quoted(column)}" for column in key
+    )
 
 
 def _among(key: Sequence[str], keys: Sequence[Row], of: str = "t.") -> Iterator[str]:

@@ -1,20 +1,20 @@
 """When a step may replace the rows at its keys instead of merging: if all of them differ for certain.
 
 Delta plans a MERGE as three reads of the target, and a replacement as one (`replaceWhere` for keys as literals,
-`replaceUsing` for the keys of a frame). A replacement writes every row it is given, and no files of changes: its change
+`replaceOn` for the keys of a frame). A replacement writes every row it is given, and no files of changes: its change
 feed has deletions and insertions. So a step replaces if it knows without reading the target that every row differs, and
 if nobody needs the rows from before a change.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine.log.merge import literal
+from spark.engine.log.merge import literal, on_keys
 from spark.operators.algebra import PRESENT, cols
 
 if TYPE_CHECKING:
@@ -25,22 +25,25 @@ if TYPE_CHECKING:
     from spark.engine.log.position import Cut
 
 DIFFERS = "_differs"
-PLAIN = re.compile(r"[a-z]\w*", re.ASCII | re.IGNORECASE)
-"""A name that the option `replaceUsing` takes: Delta parses it as an identifier, and as one without quotes only."""
+
+BITMAP = 52_000
+"""Bytes of a bitmap that a change feed can have: Delta writes it as text, and Java limits that to 65,535 bytes."""
+BLOCK = 1 << 16  # rows of a file that one part of a bitmap is about
+BLOCK_BYTES = 8_192  # that a part has at most, besides 8 for its number and its place
+FILE_ROWS = 6 * BLOCK  # rows of a file, any number of which a bitmap can be about
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many keys a step touches; of these, how many have no row now, and how many rows may equal the stored ones."""
+    """How many keys a step touches; of these, how many have no row now, and how many rows may equal the stored ones.
+
+    `written` is the key of one of the rows, if there are any.
+    """
 
     touched: int
     absent: int
     uncertain: int
-
-    @property
-    def all_differ(self) -> bool:
-        """Whether every touched key has a row now, which differs for certain from the stored one."""
-        return self.absent == 0 and self.uncertain == 0
+    written: Row | None
 
 
 def differs(cut: Cut, newest_time: int | None) -> Column:
@@ -77,13 +80,30 @@ def differ(touched: Sequence[Row]) -> bool:
     return all(row[DIFFERS] for row in touched if row[PRESENT])
 
 
-def counts(source: DataFrame, differs: Column) -> Counts:
+def counts(source: DataFrame, key: Sequence[str], differs: Column) -> Counts:
     """Count the rows of `source`, which have `_present`."""
     absent, uncertain = F.count_if(~F.col(PRESENT)), F.count_if(F.col(PRESENT) & ~differs)
-    [row] = source.agg(F.count(F.lit(1)), absent, uncertain).collect()
+    written = F.any_value(F.when(F.col(PRESENT), F.struct(*cols(key))), F.lit(True))
+    [row] = source.agg(F.count(F.lit(1)), absent, uncertain, written).collect()
     return Counts(*row)
 
 
-def are_plain(key: Sequence[str]) -> bool:
-    """Return whether the option `replaceUsing` can name the columns of a key."""
-    return all(PLAIN.fullmatch(name) for name in key)
+def can_be_read(rows: float, replaced: int) -> bool:
+    """Return whether readers can read the change feed of a replacement, in files of at most so many rows.
+
+    To read what a commit deleted from a file that had a deletion vector before, Delta makes the difference of the two a
+    bitmap in the plan, and fails if it is large. Always readable are some 25,000 rows, and files of `FILE_ROWS`.
+    """
+    if math.isinf(rows):
+        return False
+    blocks = math.ceil(rows / BLOCK)
+    return 32 + blocks * 8 + min(replaced * 2, blocks * BLOCK_BYTES) <= BITMAP
+
+
+def gone(stored: DataFrame, source: DataFrame, key: Sequence[str], limit: int) -> list[Row] | None:
+    """Return the keys of `stored` at which `source` has no row; None if they are more than `limit`."""
+    absent = F.broadcast(source.where(~F.col(PRESENT)).select(*cols(key)).alias("s"))
+    rows = (
+        stored.select(*cols(key)).alias("t").join(absent, F.expr(on_keys(key)), "left_semi").limit(limit + 1).collect()
+    )
+    return rows if len(rows) <= limit else None

@@ -196,6 +196,11 @@ class StoredTable:
         rows = files["num_records"].to_pylist()
         return sum(files["size_bytes"].to_pylist()) / sum(rows) if any(rows) and None not in rows else math.inf
 
+    def largest_file(self) -> float:
+        """Return how many rows the largest file of the newest version has; infinity if it is unknown."""
+        rows = self._files()["num_records"].to_pylist()
+        return math.inf if None in rows else max(rows, default=0)
+
     def newest_time(self) -> int | None:
         """Return a time that no row's `_timestamp` has reached, in microseconds since 1970; None if it is unknown.
 
