@@ -251,11 +251,11 @@ class Attempt:
         if not few:
             self.plan_for_all_rows()
         gone = self._gone(source, counts) if may_replace and self.engine.has_replace_on else None
-        if gone is None:
+        on = "" if gone is None else merge.on_keys(self.row_key, gone, counts.written)
+        if gone is None or len(on) > merge.ON_LENGTH:
             return self._merged(F.broadcast(source) if few else source)
         rows = present(source).coalesce(self.engine.width) if few else present(source)
-        on, position = merge.on_keys(self.row_key, gone, counts.written), replace(self.position, deleted=len(gone))
-        after = commit.replace_on(rows, on, self.table, position)
+        after = commit.replace_on(rows, on, self.table, replace(self.position, deleted=len(gone)))
         return self._with_replaced(after, counts.touched - counts.absent, len(gone), counts.touched)
 
     def _gone(self, source: DataFrame, counts: replacement.Counts) -> Sequence[Row] | None:
@@ -266,10 +266,10 @@ class Attempt:
             return None
         if not counts.absent:
             return ()
-        if not can_be_broadcast(self.table, counts.absent):
+        literals = merge.has_literals([counts.written], self.row_key)
+        if not literals or not can_be_broadcast(self.table, counts.absent):
             return None
-        gone = replacement.gone(self.stored(), source, self.row_key, merge.GONE)
-        return gone if gone is not None and merge.has_literals([counts.written, *gone], self.row_key) else None
+        return replacement.gone(self.stored(), source, self.row_key, merge.GONE)
 
     def _merged(self, source: DataFrame, keys: Sequence[Row] = ()) -> Stepped | None:
         source.createOrReplaceTempView("__source")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spark.topology.topology import Topology
 
 LARGEST = 64 << 20  # bytes of a file; Delta's default is 1 GB, and a MERGE reads whole files to change a row
-ROWS = FILE_ROWS * 19 // 20  # of a file: with as many as the engine writes into one, some would become two
+ROWS = FILE_ROWS // 2  # of a file, about: where Delta sorts, it may have up to twice as many
 SORTED = 256 << 20  # bytes of a table that is sorted: some 15 million rows, and an estimated minute and a half
 ROW_GROUP = 2 << 20  # bytes, not compressed, that a query reads to find a row: some 30,000 rows
 SORTS = 2  # tries of a compaction that sort
@@ -67,6 +67,7 @@ def compact(engine: Engine, lakehouse: Lakehouse, topology: Topology, name: str)
         return Compacted(table.name, 0, 0, 0.0)
     tries = count(1)
     with opened(engine) as session:
+        session.conf.set("spark.sql.files.maxRecordsPerFile", "0")  # the rest of a file would be rewritten every time
         # VACUUM lists files in this many tasks: 10,000 by default, which take most of a minute on a small machine.
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
 

@@ -326,11 +326,11 @@ def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_deleted_key_cann
     monkeypatch.setattr(Engine, "has_replace_on", known)
     sizes = topic("sizes")
     builder = StreamsBuilder(f"replacement-{sizes}")
-    builder.table(sizes, Consumed.json(key=f"k int, `{name}` {kind}", value="v int"))
+    builder.table(sizes, Consumed.json(key=f"k int, `{name}` {kind}", value="s int, t int"))
     topology = builder.build()
     text = "2026-01-01" if kind == "date" else "it's ${x}"
     for wave in range(2):
-        records = [Record({"k": n, name: text}, {"v": wave} if n or not wave else None) for n in range(3)]
+        records = [Record({"k": n, name: text}, {"s": wave, "t": n} if n or not wave else None) for n in range(3)]
         done = changed(ports, kafka, topology, sizes, *records)
     assert counted(done[sizes]) == (3, 0, 2, 1)
     assert by_keys(ports, topology, sizes) is replaced
@@ -348,8 +348,8 @@ def test_what_many_replaced_rows_were_can_be_read(
     written.option("delta.enableDeletionVectors", "true").option("delta.enableChangeDataFeed", "true").save(path)
     for version in (1, 2):
         some = session.range(rows, numPartitions=1).where(f"pmod(xxhash64(id, {version}), {rows}) < {replaced}")
-        new = some.selectExpr("id AS k", f"{version} AS v").alias("s").write.format("delta").mode("overwrite")
-        new.option("replaceOn", merge.on_keys(["k"])).option("targetAlias", "t").save(path)
+        new = some.selectExpr("id AS k", f"{version} AS v").alias(merge.NEW).write.format("delta").mode("overwrite")
+        new.option("replaceOn", merge.on_keys(["k"])).option("targetAlias", merge.OLD).save(path)
     feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2).load(path)
     with nullcontext() if readable else pytest.raises(PySparkException, match="too long"):
         assert feed.where("_change_type = 'delete'").count() == feed.where("_change_type = 'insert'").count() > 0

@@ -17,6 +17,8 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+from spark.engine.log.merge import NEW
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -66,7 +68,7 @@ class Version:
 
     def _parameters(self) -> dict[str, str]:
         if self.replaces_keys is not None:
-            by = "replaceOnCond" if "= s." in self.replaces_keys else "predicate"
+            by = "replaceOnCond" if f"= {NEW}." in self.replaces_keys else "predicate"
             return {"mode": "Overwrite", by: self.replaces_keys}
         return {"mode": "Overwrite"} if self.overwrites else {}
 

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from spark.engine.errors import NotCommitted, condition
 from spark.engine.log.comments import commented
+from spark.engine.log.merge import NEW, OLD
 from spark.engine.log.position import CLOSED
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def replace_where(frame: DataFrame, where: str, table: StoredTable, position: Po
 
 
 def replace_on(frame: DataFrame, on: str, table: StoredTable, position: Position) -> State | None:
-    """Replace the rows `t` that meet a condition with a row `s` of the frame. Return the new state; None: as above.
+    """Replace the rows `OLD` that meet a condition with a row `NEW` of the frame. Return as `replace_where` does.
 
     An engine with a Delta that does not know the option would replace all rows: ask `Engine.has_replace_on` first.
     """
-    writer = frame.alias("s").write.mode("overwrite").option("replaceOn", on).option("targetAlias", "t")
+    writer = frame.alias(NEW).write.mode("overwrite").option("replaceOn", on).option("targetAlias", OLD)
     return _write(writer, table, position)
 
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 TOLERANCE = {"float": "1e-5D", "double": "1e-9D"}
 
 LITERALS = 1_000  # keys in the condition at most: Delta's log stores its text, some 10 kB of numbers
-GONE = 10_000  # deleted keys in the condition of a replacement of many rows, which are at least as many, at most
+GONE = 10_000  # deleted keys in the condition of a replacement of many rows, at most
+ON_LENGTH = 200_000  # characters of such a condition, at most: the log stores it too
+
+OLD, NEW = "_old", "_new"
+"""Aliases of the rows of a table, and of those that replace them. Delta would take `s` for a column of that name."""
 
 
 def statement(path: str, source: str, key: Sequence[str], schema: StructType, keys: Sequence[Row] = ()) -> str:
@@ -31,7 +35,8 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
     """
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
-    on = " AND ".join([on_keys(key), *_among(key, keys)])
+    equal = (f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
+    on = " AND ".join([*equal, *_among(key, keys)])
     return f"""
         MERGE INTO delta.{quoted(path)} AS t USING {source} AS s ON {on}
         WHEN MATCHED AND NOT s.{PRESENT} THEN DELETE
@@ -63,17 +68,17 @@ def at_keys(key: Sequence[str], keys: Sequence[Row], of: str = "") -> str:
 
 
 def on_keys(key: Sequence[str], gone: Sequence[Row] = (), written: Row | None = None) -> str:
-    """Return a SQL condition: a row `t` of the table has the key of a row `s` that is written, or one of `gone`.
+    """Return a SQL condition: a row `OLD` of the table has the key of a row `NEW` that is written, or one of `gone`.
 
     Delta deletes the rows that meet it with any row that is written, and finds them by a join, which has to be one of
     equal columns. So a key of `gone`, which no row is written at, counts as the key `written`, which one is.
     """
     if not gone:
-        return " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
+        return " AND ".join(f"{OLD}.{quoted(column)} = {NEW}.{quoted(column)}" for column in key)
     assert written is not None, "nothing is deleted if no row is written"
-    is_gone = at_keys(key, gone, of="t.")
+    is_gone = at_keys(key, gone, of=f"{OLD}.")
     return " AND ".join(
-        f"IF({is_gone}, {_literal(written[column])}, t.{quoted(column)}) = s.{quoted(column)}" for column in key
+        f"IF({is_gone}, {_literal(written[column])}, {OLD}.{quoted(column)}) = {NEW}.{quoted(column)}" for column in key
     )
 
 

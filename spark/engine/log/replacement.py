@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine.log.merge import literal, on_keys
+from spark.engine.log.merge import NEW, OLD, literal, on_keys
 from spark.operators.algebra import PRESENT, cols
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def can_be_read(rows: float, replaced: int) -> bool:
 
 def gone(stored: DataFrame, source: DataFrame, key: Sequence[str], limit: int) -> list[Row] | None:
     """Return the keys of `stored` at which `source` has no row; None if they are more than `limit`."""
-    absent = F.broadcast(source.where(~F.col(PRESENT)).select(*cols(key)).alias("s"))
+    absent = F.broadcast(source.where(~F.col(PRESENT)).select(*cols(key)).alias(NEW))
     rows = (
-        stored.select(*cols(key)).alias("t").join(absent, F.expr(on_keys(key)), "left_semi").limit(limit + 1).collect()
+        stored.select(*cols(key)).alias(OLD).join(absent, F.expr(on_keys(key)), "left_semi").limit(limit + 1).collect()
     )
     return rows if len(rows) <= limit else None
