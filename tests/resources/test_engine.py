@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 
 from resources.engine import Engine
+from spark.engine.log.replacement import FILE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,12 +73,19 @@ def test_a_session_plans_for_many_rows_if_it_is_told_to(engine: Engine, spark: S
 
 
 def test_a_large_file_has_many_row_groups(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(1_000_000, numPartitions=1).selectExpr("xxhash64(id) AS id").write.parquet(str(tmp_path / "rows"))
+    rows = spark.range(FILE_ROWS, numPartitions=1).selectExpr("xxhash64(id) AS a", "xxhash64(id + 1) AS b")
+    rows.write.parquet(str(tmp_path / "rows"))
     [file] = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
     groups = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
-    assert metadata.num_rows == 1_000_000
+    assert metadata.num_rows == FILE_ROWS
     assert max(groups) <= 3 << 20, "2 MB, and what is written between two looks at the size"
+
+
+def test_a_file_has_no_more_rows_than_a_change_feed_can_be_about(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(FILE_ROWS + 1, numPartitions=1).write.parquet(str(tmp_path / "rows"))
+    counts = [pq.ParquetFile(file).metadata.num_rows for file in (tmp_path / "rows").glob("*.parquet")]
+    assert sorted(counts) == [1, FILE_ROWS]
 
 
 def test_a_damaged_page_is_an_error_and_no_file_has_another_beside_it(spark: SparkSession, tmp_path: Path) -> None:
