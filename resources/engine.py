@@ -25,6 +25,7 @@ from resources.jars import jars
 from resources.java import java, java_home
 from resources.lakehouse import Lakehouse
 from resources.process import Launch, Running, Server, ServerFailed, free_port
+from spark.engine.log.replacement import FILE_ROWS
 from spark.engine.schemas import java_options
 
 SCRATCH = "scratch"
@@ -67,9 +68,8 @@ QUICK = {
     "spark.sql.parquet.pushdown.inFilterThreshold": "10000",  # 10 by default: a step's keys prune row groups
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers limit INT96 to the years 1677 to 2262
     "spark.sql.parquet.compression.codec": "zstd",  # smaller than snappy, as fast to read
-    # Unlimited by default. In larger files, not all rows that a step replaces could be read from the change feed
-    # (`can_be_read` in spark/engine/log/replacement.py).
-    "spark.sql.files.maxRecordsPerFile": str(6 << 16),
+    # Unlimited by default. In larger files, not all rows that a step replaces could be read from the change feed.
+    "spark.sql.files.maxRecordsPerFile": str(FILE_ROWS),
     # 128 MB by default; full pages count compressed, and the open ones not. Who reads one row decodes its row group:
     # some 230,000 orders, or 4,400 rows of 60 numbers.
     "spark.hadoop.parquet.block.size": str(2 << 20),

@@ -286,22 +286,17 @@ class Lake:
         def plan(last: Version) -> Write:
             rows = tuple(new)
             assert {key for key, _ in rows} <= keys, "DELTA_REPLACE_WHERE_MISMATCH"
-            gone = [row for row in last.rows if row[0] in keys]
-            counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
-            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=where)
+            return _replacement(last, rows, keys, where)
 
         return self.write(path, plan, **fence)
 
     def replace_on(self, path: str, new: Iterable[Row], on: str, **fence: Any) -> Version | None:
         """Replace the rows at the keys of the new ones, if there are any, and at those that a condition adds."""
+        more = {int(key) for among in GONE_IN.findall(on) for key in NUMBER_IN.findall(among)}
 
         def plan(last: Version) -> Write:
             rows = tuple(new)
-            keys = {key for key, _ in rows}
-            keys |= {int(key) for keys in GONE_IN.findall(on) for key in NUMBER_IN.findall(keys) if rows}
-            gone = [row for row in last.rows if row[0] in keys]
-            counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
-            return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=on)
+            return _replacement(last, rows, {key for key, _ in rows} | (more if rows else set()), on)
 
         return self.write(path, plan, **fence)
 
@@ -327,6 +322,13 @@ class Lake:
             return Write("MERGE", gone, rewritten + tuple(inserted), counts, reads=True)
 
         return self.write(path, plan, **fence)
+
+
+def _replacement(last: Version, rows: tuple[Row, ...], keys: set[int], condition: str) -> Write:
+    """Rows in the place of those at some keys."""
+    gone = [row for row in last.rows if row[0] in keys]
+    counts = {"numOutputRows": len(rows), "numCopiedRows": 0, "numDeletedRows": len(gone)}
+    return Write("WRITE", frozenset(key for key, _ in gone), rows, counts, reads=True, replaces_keys=condition)
 
 
 def _rows(count: int) -> dict[str, int]:

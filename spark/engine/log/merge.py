@@ -35,8 +35,7 @@ def statement(path: str, source: str, key: Sequence[str], schema: StructType, ke
     """
     names = [quoted(field.name) for field in schema]
     values = [name for name in names if name not in {quoted(column) for column in key}]
-    equal = (f"t.{quoted(column)} = s.{quoted(column)}" for column in key)
-    on = " AND ".join([*equal, *_among(key, keys)])
+    on = " AND ".join([_equal_keys("t", "s", key), *_among(key, keys)])
     return f"""
         MERGE INTO delta.{quoted(path)} AS t USING {source} AS s ON {on}
         WHEN MATCHED AND NOT s.{PRESENT} THEN DELETE
@@ -74,12 +73,16 @@ def on_keys(key: Sequence[str], gone: Sequence[Row] = (), written: Row | None = 
     equal columns. So a key of `gone`, which no row is written at, counts as the key `written`, which one is.
     """
     if not gone:
-        return " AND ".join(f"{OLD}.{quoted(column)} = {NEW}.{quoted(column)}" for column in key)
+        return _equal_keys(OLD, NEW, key)
     assert written is not None, "nothing is deleted if no row is written"
     is_gone = at_keys(key, gone, of=f"{OLD}.")
     return " AND ".join(
         f"IF({is_gone}, {_literal(written[column])}, {OLD}.{quoted(column)}) = {NEW}.{quoted(column)}" for column in key
     )
+
+
+def _equal_keys(one: str, other: str, key: Sequence[str]) -> str:
+    return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}" for column in key)
 
 
 def _among(key: Sequence[str], keys: Sequence[Row], of: str = "t.") -> Iterator[str]:
@@ -121,7 +124,7 @@ def difference(rows: DataFrame, stored: DataFrame, key: Sequence[str], about: bo
     schema = stored.schema
     s = rows.select("*", F.lit(True).alias(PRESENT)).alias("s")
     t = stored.select("*", F.lit(True).alias("_stored")).alias("t")
-    on = F.expr(" AND ".join(f"s.{quoted(name)} = t.{quoted(name)}" for name in key))
+    on = F.expr(_equal_keys("s", "t", key))
     differs = f"s.{PRESENT} IS NULL OR t._stored IS NULL OR NOT ({same(schema, 's', 't', key, about)})"
     keys = [F.coalesce(col(name, "s"), col(name, "t")).alias(name) for name in key]
     values = [col(name, "s") for name in schema.names if name not in key]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from spark.engine.log.merge import NEW, OLD, literal, on_keys
-from spark.operators.algebra import PRESENT, cols
+from spark.engine.log.merge import literal
+from spark.operators.algebra import PRESENT, at_keys, cols
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +102,6 @@ def can_be_read(rows: float, replaced: int) -> bool:
 
 def gone(stored: DataFrame, source: DataFrame, key: Sequence[str], limit: int) -> list[Row] | None:
     """Return the keys of `stored` at which `source` has no row; None if they are more than `limit`."""
-    absent = F.broadcast(source.where(~F.col(PRESENT)).select(*cols(key)).alias(NEW))
-    rows = (
-        stored.select(*cols(key)).alias(OLD).join(absent, F.expr(on_keys(key)), "left_semi").limit(limit + 1).collect()
-    )
+    absent = source.where(~F.col(PRESENT)).select(*cols(key))
+    rows = at_keys(stored.select(*cols(key)), absent, key).limit(limit + 1).collect()
     return rows if len(rows) <= limit else None
