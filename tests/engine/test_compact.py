@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # has no types of its own
@@ -91,28 +92,39 @@ def test_a_compacted_table_has_the_same_rows_and_its_followers_nothing_to_do(
     assert [isinstance(one, Audited) and one.holds for one in audited] == [True] * 8
 
 
-@pytest.mark.parametrize(("rows", "files"), [(compaction.ROWS, 1), (4_500, 4)])
+@pytest.mark.parametrize(
+    ("rows", "parts", "files", "near"),
+    [(compaction.ROWS, (1_500, 500), 1, 20), (4_500, (18_000, 1_000, 1_000), 4, 200)],
+)
 def test_compaction_sorts_a_table_by_its_key_once(
-    ports: Ports, kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, rows: int, files: int
+    ports: Ports,
+    kafka: Kafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    parts: tuple[int, ...],
+    files: int,
+    near: int,
 ) -> None:
     monkeypatch.setattr(compaction, "ROWS", rows)
     name = topic()
     builder = StreamsBuilder(f"sorting-{name}")
     builder.table(name, Consumed.json(key="id bigint", value="name string"))
     topology = builder.build()
-    numbers = list(range(20_000))
+    numbers = list(range(sum(parts)))
     random.Random(1).shuffle(numbers)
-    for part in (numbers[:18_000], numbers[18_000:19_000], numbers[19_000:]):
-        send(kafka, name, *(Record(n, {"name": str(n)}) for n in part))
+    left = iter(numbers)
+    for part in parts:
+        send(kafka, name, *(Record(n, {"name": str(n)}) for n in islice(left, part)))
         lake.land_all(ports, topology)
         lake.step_all(ports, topology)
     where = lake.path(ports, topology, name)
     assert compact(ports.engine, ports.lakehouse, topology, name).added == files
-    parts = [pq.read_table(file.removeprefix("file://"))["id"].to_pylist() for file in DeltaTable(where).file_uris()]
-    stored = [number for part in sorted(parts) for number in part]
+    found = [pq.read_table(file.removeprefix("file://"))["id"].to_pylist() for file in DeltaTable(where).file_uris()]
+    stored = [number for file in sorted(found) for number in file]
     assert sorted(stored) == sorted(numbers)
     # Delta sorts by the number of the range that a key is in, of a thousand.
-    assert max(abs(number - place) for place, number in enumerate(stored)) < 200
+    assert max(abs(number - place) for place, number in enumerate(stored)) < near
     version = DeltaTable(where).version()
     assert compact(ports.engine, ports.lakehouse, topology, name).added == 0, "a compact table is not sorted again"
     operations = [entry["operation"] for entry in DeltaTable(where).history()]

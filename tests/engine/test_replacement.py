@@ -25,6 +25,7 @@ from tests.support.lake import Record, send
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
@@ -267,20 +268,34 @@ def test_rows_at_many_keys_are_replaced_if_all_differ_for_certain(
     assert counted(done["trusted"]) == (4, 4, 0, 0)
 
 
-@pytest.mark.parametrize("most", [1, 0])
-def test_some_of_many_keys_are_deleted_in_the_same_commit(
-    ports: Ports, kafka: Kafka, two: tuple[Topology, str, str], monkeypatch: pytest.MonkeyPatch, most: int
+@pytest.mark.parametrize(
+    ("where", "limit", "most", "replaced"),
+    [
+        (merge, "GONE", 1, True),
+        (merge, "GONE", 0, False),
+        (merge, "ON_LENGTH", 10, False),
+        (replacement, "BITMAP", 10, False),
+    ],
+)
+def test_some_of_many_keys_are_deleted_in_the_same_commit_within_its_limits(
+    ports: Ports,
+    kafka: Kafka,
+    two: tuple[Topology, str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: ModuleType,
+    limit: str,
+    most: int,
+    replaced: bool,
 ) -> None:
-    """More keys than a condition may have are merged."""
-    monkeypatch.setattr(merge, "GONE", most)
+    monkeypatch.setattr(where, limit, most)
     topology, orders, _ = two
     changed(ports, kafka, topology, orders)
     moved = [Record(n, {"customer": 2}) for n in (1, 5)]
     done = changed(ports, kafka, topology, orders, *moved, Record(3, None), Record(9, None))
     for table in (orders, "joined"):
-        assert by_keys(ports, topology, table) is bool(most)
+        assert by_keys(ports, topology, table) is replaced
         assert counted(done[table]) == (4 if table == orders else 3, 1, 1, 1)
-        assert lake.state(ports, topology, table).position.deleted == (1 if most else None)
+        assert lake.state(ports, topology, table).position.deleted == (1 if replaced else None)
     assert lake.rows(ports, topology, "trusted").keys() == {1, 2, 4, 5}
 
 
@@ -305,11 +320,15 @@ def test_rows_at_many_keys_are_merged_if_some_may_be_equal(
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "known", "replaced"),
+    ("name", "kind", "known", "deleted", "replaced"),
     [
-        ("größe-x", "string", True, True),
-        ("größe-x", "string", False, False),
-        ("at", "date", True, False),  # only integers and text are written as literals
+        ("IN", "string", True, 0, True),
+        ("IN", "string", False, 0, False),
+        ("größe-x", "string", True, 0, True),
+        ("größe-x", "string", True, 1, True),
+        ("größe-x", "string", False, 1, False),
+        ("at", "date", True, 0, True),
+        ("at", "date", True, 1, False),  # only integers and text are written as literals
     ],
 )
 def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_deleted_key_cannot_be_written(
@@ -320,6 +339,7 @@ def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_deleted_key_cann
     name: str,
     kind: str,
     known: bool,
+    deleted: int,
     replaced: bool,
 ) -> None:
     monkeypatch.setattr(merge, "LITERALS", 2)
@@ -330,9 +350,10 @@ def test_rows_at_many_keys_are_merged_by_another_delta_and_if_a_deleted_key_cann
     topology = builder.build()
     text = "2026-01-01" if kind == "date" else "it's ${x}"
     for wave in range(2):
-        records = [Record({"k": n, name: text}, {"s": wave, "t": n} if n or not wave else None) for n in range(3)]
+        gone = range(deleted if wave else 0)
+        records = [Record({"k": n, name: text}, None if n in gone else {"s": wave, "t": n}) for n in range(3)]
         done = changed(ports, kafka, topology, sizes, *records)
-    assert counted(done[sizes]) == (3, 0, 2, 1)
+    assert counted(done[sizes]) == (3, 0, 3 - deleted, deleted)
     assert by_keys(ports, topology, sizes) is replaced
 
 

@@ -73,7 +73,8 @@ def test_a_session_plans_for_many_rows_if_it_is_told_to(engine: Engine, spark: S
 
 
 def test_a_large_file_has_many_row_groups(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.range(FILE_ROWS, numPartitions=1).selectExpr("xxhash64(id) AS a", "xxhash64(id + 1) AS b")
+    hashes = (f"xxhash64(id, {column}) AS hash{column}" for column in range(3))  # 9 MB
+    rows = spark.range(FILE_ROWS, numPartitions=1).selectExpr(*hashes)
     rows.write.parquet(str(tmp_path / "rows"))
     [file] = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
